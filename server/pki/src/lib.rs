@@ -60,6 +60,7 @@ pub use jwt::keys::{
     key_kind, public_key_of, public_key_of_certificate, public_key_of_private, read_public_keys, KeyError,
     SigningKey, VerifyingKey,
 };
+pub use jwt::method::{MethodError, MethodKind, SigningMethod};
 pub use jwt::{
     jwt_header, sign_jwt, unix_now, unverified_claims, verify_jwt, JwtAlgorithm, JwtError, JwtHeader,
     RegisteredClaims, JWT_LEEWAY, LONGEST_JWT,

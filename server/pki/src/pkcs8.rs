@@ -13,11 +13,22 @@ pub fn pkcs8_from_key(key: &PrivateKeyDer<'_>) -> Option<Vec<u8>> {
     from_pem(label, key.secret_der())
 }
 
+/// AlgorithmIdentifier { rsaEncryption, NULL }
+const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
+
+/// The SubjectPublicKeyInfo of an RSA public key in PKCS#1.
+pub(crate) fn spki_of_rsa(pkcs1: &[u8]) -> Vec<u8> {
+    yasna::construct_der(|writer| {
+        writer.write_sequence(|writer| {
+            writer.next().write_der(RSA);
+            writer.next().write_bitvec_bytes(pkcs1, pkcs1.len() * 8);
+        });
+    })
+}
+
 /// Converts a private key to PKCS#8, which ring and `p521` read: the older formats, by their PEM labels, are
 /// wrapped.
 pub(crate) fn from_pem(label: &str, der: &[u8]) -> Option<Vec<u8>> {
-    /// AlgorithmIdentifier { rsaEncryption, NULL }
-    const RSA: &[u8] = &[0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
     /// AlgorithmIdentifier { id-ecPublicKey, prime256v1 }
     const P256: &[u8] =
         &[0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];

@@ -264,7 +264,7 @@ fn sections(path: &Path) -> Result<Vec<Block>, KeyError> {
 }
 
 /// The SubjectPublicKeyInfo of a private key.
-fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
+pub(super) fn public_of(pkcs8: &[u8]) -> Result<Vec<u8>, KeyError> {
     if let Some(key) = p521::PrivateKey::from_pkcs8(pkcs8) {
         return key.public_spki().ok_or(KeyError::Unsupported);
     }

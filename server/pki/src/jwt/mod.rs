@@ -5,12 +5,13 @@
 //! key determines the algorithm, so a token cannot choose `none` or use a public key as a shared secret.
 
 pub(crate) mod keys;
+pub(crate) mod method;
 mod ring;
 
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use base64::Engine as _;
 use jsonwebtoken::errors::{new_error, ErrorKind};
-use jsonwebtoken::Validation;
+use jsonwebtoken::{Algorithm, Header, Validation};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -227,7 +228,7 @@ pub fn verify_jwt<'k, T: DeserializeOwned>(
     for key in keys {
         outcome = match algorithm.filter(|algorithm| key.algorithms().contains(algorithm)) {
             None => Err(JwtError::Signature),
-            Some(algorithm) => verify_with(token, key, algorithm),
+            Some(algorithm) => verify_with(token, key.public(), algorithm.of_library()),
         };
         if outcome.is_ok() {
             break;
@@ -236,12 +237,13 @@ pub fn verify_jwt<'k, T: DeserializeOwned>(
     outcome
 }
 
+/// Verifies with a key, by an algorithm of the library; none for ES512, which that lacks.
 fn verify_with<T: DeserializeOwned>(
     token: &str,
-    key: &VerifyingKey,
-    algorithm: JwtAlgorithm,
+    key: &Public,
+    algorithm: Option<Algorithm>,
 ) -> Result<T, JwtError> {
-    match (key.public(), algorithm.of_library()) {
+    match (key, algorithm) {
         (Public::Library(key), Some(algorithm)) => {
             let mut validation = Validation::new(algorithm);
             validation.required_spec_claims.clear();
@@ -272,17 +274,28 @@ fn verify_with<T: DeserializeOwned>(
 /// When the claims cannot be encoded or the key fails; a programming error.
 pub fn sign_jwt<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, jsonwebtoken::errors::Error> {
     ring::install();
-    let name = key.public().id();
-    match (key.private(), key.algorithm().of_library()) {
-        (Private::Library(key), Some(algorithm)) => {
-            let mut header = jsonwebtoken::Header::new(algorithm);
-            // Upstream's tokens have `alg` and `kid` only.
-            header.typ = None;
-            header.kid = Some(name.to_owned());
-            jsonwebtoken::encode(&header, claims, key)
-        }
-        (Private::P521(private), None) => {
-            let header = serde_json::json!({ "alg": key.algorithm().name(), "kid": name });
+    let mut header = Header::new(key.algorithm().of_library().unwrap_or(Algorithm::ES256));
+    // Upstream's tokens have `alg` and `kid` only.
+    header.typ = None;
+    header.kid = Some(key.public().id().to_owned());
+    sign_with(key.private(), header, key.algorithm().name(), claims)
+}
+
+/// Signs claims with a key. The name of the algorithm is that of the header but for ES512, which the library
+/// lacks.
+fn sign_with<T: Serialize>(
+    key: &Private,
+    header: Header,
+    algorithm: &str,
+    claims: &T,
+) -> Result<String, jsonwebtoken::errors::Error> {
+    match key {
+        Private::Library(key) => jsonwebtoken::encode(&header, claims, key),
+        Private::P521(private) => {
+            let mut header = serde_json::to_value(&header)?;
+            if let Some(header) = header.as_object_mut() {
+                header.insert("alg".to_owned(), algorithm.into());
+            }
             let encode = |json: Vec<u8>| URL_SAFE_NO_PAD.encode(json);
             let message =
                 format!("{}.{}", encode(serde_json::to_vec(&header)?), encode(serde_json::to_vec(claims)?));
@@ -290,7 +303,6 @@ pub fn sign_jwt<T: Serialize>(key: &SigningKey, claims: &T) -> Result<String, js
             let signature = signature.ok_or_else(|| new_error(ErrorKind::InvalidSignature))?;
             Ok(format!("{message}.{}", encode(signature)))
         }
-        _ => Err(new_error(ErrorKind::InvalidAlgorithm)),
     }
 }
 

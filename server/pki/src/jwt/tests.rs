@@ -129,7 +129,7 @@ fn times_by_table() {
 }
 
 /// Keys that OpenSSL made, in every form that upstream reads.
-mod forms {
+pub(super) mod forms {
     pub const P256_SEC1: &str = include_str!("testdata/p256-sec1.pem");
     pub const P256_PKCS8: &str = include_str!("testdata/p256-pkcs8.pem");
     pub const P256_PUBLIC: &str = include_str!("testdata/p256-public.pem");
