@@ -58,7 +58,7 @@ impl Connections {
     /// another connection. `None` when a limit is reached.
     pub fn admit(self: &Arc<Connections>, client: IpAddr) -> Option<(ConnectionSlot, oneshot::Receiver<()>)> {
         // Every address of a machine without NAT is one client; IPv6 clients have whole networks of them.
-        let client = network(client);
+        let client = client_network(client);
         let mut state = self.state.lock();
         let own = state.clients.get(&client).map_or(0, |c| c.total);
         if state.total >= self.most || own >= self.most_per_client {
@@ -128,8 +128,8 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// The unit of the per-client limit: an IPv4 address, or the /64 network of an IPv6 address.
-fn network(address: IpAddr) -> IpAddr {
+/// The unit of per-client limits: an IPv4 address, or the /64 network of an IPv6 address.
+pub fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & !u128::from(u64::MAX)).into()),

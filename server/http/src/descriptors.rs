@@ -21,7 +21,7 @@ pub fn max_connections(most: usize) -> usize {
         tracing::warn!(
             open_files = files,
             connections = bounded,
-            "open file limit allows fewer connections than --max-connections; raise it (ulimit -n, LimitNOFILE=)"
+            "open file limit allows fewer connections than may be served at a time; raise it (ulimit -n, LimitNOFILE=)"
         );
     }
     bounded

@@ -5,22 +5,25 @@
 
 use std::time::{Duration, Instant};
 
-/// The client's connection preface.
-const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// Size of a frame header: three bytes of length, type, flags, four of the stream.
-const FRAME_HEADER: usize = 9;
+use super::frames::{FrameHeader, FrameHeaders};
+
 /// Maximum number of such frames per connection in [`PERIOD`]: clients send a PING or two, those that
 /// estimate bandwidth with them ten a second.
 const MOST: u32 = 2_000;
 const PERIOD: Duration = Duration::from_secs(60);
+/// Types of frames that belong to requests.
+const OF_REQUESTS: [u8; 5] = [
+    FrameHeader::DATA,
+    FrameHeader::HEADERS,
+    FrameHeader::RST_STREAM,
+    FrameHeader::WINDOW_UPDATE,
+    FrameHeader::CONTINUATION,
+];
 
 /// Parses the frame headers of a connection's bytes.
 #[derive(Debug)]
 pub(crate) struct IdleFrames {
-    /// Bytes of the current frame's payload still to skip.
-    skip: usize,
-    header: [u8; FRAME_HEADER],
-    filled: usize,
+    headers: FrameHeaders,
     count: u32,
     since: Instant,
     /// Size of an incomplete header block, in bytes.
@@ -31,9 +34,7 @@ impl IdleFrames {
     /// For a new connection.
     pub(crate) fn new() -> IdleFrames {
         IdleFrames {
-            skip: PREFACE,
-            header: [0; FRAME_HEADER],
-            filled: 0,
+            headers: FrameHeaders::of_client(),
             count: 0,
             since: Instant::now(),
             incomplete_header: 0,
@@ -47,41 +48,21 @@ impl IdleFrames {
 
     /// Processes received bytes; true when there were too many such frames.
     pub(crate) fn record(&mut self, mut bytes: &[u8]) -> bool {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = bytes.get(skipped..).unwrap_or_default();
-            if bytes.is_empty() {
-                return self.count > MOST;
-            }
-            let wanted = (FRAME_HEADER - self.filled).min(bytes.len());
-            let (part, rest) = bytes.split_at(wanted);
-            if let Some(room) = self.header.get_mut(self.filled..self.filled + wanted) {
-                room.copy_from_slice(part);
-            }
-            bytes = rest;
-            self.filled += wanted;
-            if self.filled == FRAME_HEADER {
-                self.filled = 0;
-                /// Frame types, and the flag of the last frame of a header block.
-                const HEADERS: u8 = 1;
-                const CONTINUATION: u8 = 9;
-                const END_HEADERS: u8 = 4;
-                let [high, middle, low, kind, flags, ..] = self.header;
-                self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
-                self.incomplete_header = match kind {
-                    HEADERS | CONTINUATION if flags & END_HEADERS != 0 => 0,
-                    HEADERS => self.skip,
-                    CONTINUATION => self.incomplete_header.saturating_add(self.skip),
-                    _ => self.incomplete_header,
-                };
-                // DATA, HEADERS, RST_STREAM, WINDOW_UPDATE and CONTINUATION belong to requests, and are
-                // bounded with these.
-                if !matches!(kind, 0 | 1 | 3 | 8 | 9) {
-                    self.idle();
-                }
+        /// The flag of the last frame of a header block.
+        const END_HEADERS: u8 = 4;
+        while let Some(FrameHeader { length, kind, flags }) = self.headers.next(&mut bytes) {
+            self.incomplete_header = match kind {
+                FrameHeader::HEADERS | FrameHeader::CONTINUATION if flags & END_HEADERS != 0 => 0,
+                FrameHeader::HEADERS => length,
+                FrameHeader::CONTINUATION => self.incomplete_header.saturating_add(length),
+                _ => self.incomplete_header,
+            };
+            // Those that belong to requests are bounded with these.
+            if !OF_REQUESTS.contains(&kind) {
+                self.idle();
             }
         }
+        self.count > MOST
     }
 
     fn idle(&mut self) {

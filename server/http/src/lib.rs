@@ -21,12 +21,14 @@ mod connections;
 mod descriptors;
 mod detach;
 mod fair_queuing;
+mod frames;
 mod header_limits;
 mod idle_frames;
 mod options;
 mod paced_response;
 mod request_body;
 mod serving;
+mod sockets;
 mod tls;
 mod upgrade;
 
@@ -34,10 +36,11 @@ pub use body::{Body, BodyError, BodyObserver, ChunkStream, ObservedBody, Produce
 pub use chunks::{chunk_channel, BlockedThreads, ChunkReceiver, ChunkSender, TooSlow};
 pub use coalesce::{coalesce_writes, drive_connection, Coalesced, Flusher};
 pub use compression::{compress_response, set_compression_headers, Gzip};
-pub use connections::{ConnectionSlot, Connections};
+pub use connections::{client_network, ConnectionSlot, Connections};
 pub use descriptors::max_connections;
 pub use detach::{mark_must_complete, DetachOnDrop};
 pub use fair_queuing::{FairScheduler, ScheduledConnection, ScheduledTask, StreamExecutor};
+pub use frames::{FrameHeader, FrameHeaders, PREFACE};
 pub use header_limits::{LargeHeaderSlots, ReadPhase};
 pub use options::HttpOptions;
 pub use paced_response::{
@@ -46,5 +49,6 @@ pub use paced_response::{
 };
 pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
+pub use sockets::prepare_socket;
 pub use tls::{server_config, ServingCertificate, TlsError};
 pub use upgrade::{wants_websocket, ShutdownHold, Upgrade};

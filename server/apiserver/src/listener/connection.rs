@@ -22,8 +22,8 @@ use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
 use plinth_http::{
-    coalesce_writes, drive_connection, wrap_request_body, Body, ConnectionSlot, DetachOnDrop, HttpOptions,
-    LargeHeaderSlots, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
+    coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot, DetachOnDrop,
+    HttpOptions, LargeHeaderSlots, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
 };
 
 /// Longest TLS handshake.
@@ -45,9 +45,6 @@ const SEND_BUFFER: usize = 256 << 10;
 const PENDING_RESETS: usize = 20;
 /// StreamExecutor reset because of protocol errors: more end the connection.
 const ERROR_RESETS: usize = 256;
-/// How long a client may leave sent data unacknowledged, and the interval of TCP keepalive probes.
-const STALL: Duration = Duration::from_secs(60);
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// First byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
 
@@ -146,22 +143,6 @@ async fn accept_tls(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<Tcp
     }
 }
 
-/// Sends small answers at once, and closes connections whose client is gone or has stopped reading.
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
-    use rustix::net::sockopt;
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    #[cfg(target_os = "linux")]
-    {
-        sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
-        sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
-        // Covers data that waits in the socket because the client's window is closed (tcp(7)).
-        let stall = u32::try_from(STALL.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(stream, stall)?;
-    }
-    Ok(())
-}
-
 /// The HTTP server of a connection.
 fn http_builder(
     settings: ConnectionSettings,
@@ -211,7 +192,7 @@ pub async fn serve(
     after_upgrade: Watcher,
 ) {
     let AcceptedConnection { mut slot, evicted, remote, settings, header_slots, scheduled } = accepted;
-    if prepare(&stream).is_err() {
+    if prepare_socket(&stream).is_err() {
         return;
     }
     let stream = tokio::select! {
