@@ -1,14 +1,11 @@
 //! The service Auth: users, roles, permissions and tokens, with etcd's rules and errors.
 
-use std::sync::atomic::Ordering;
-use std::sync::Arc;
-
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::auth::{is_valid_range, Auth, Credentials, State, Tokens, ROOT};
+use crate::auth::{is_valid_range, Auth, State, Tokens, Turn, ROOT};
 use crate::errors;
-use crate::member::Member;
+use crate::permitted::Permitted;
 use crate::wire::auth::{
     permission_type, AuthStatusResponse, AuthenticateRequest, AuthenticateResponse, ChangePasswordRequest,
     GrantPermissionRequest, NameRequest, NamesResponse, Permission, RevokePermissionRequest, Role,
@@ -33,43 +30,6 @@ enum Change {
 
 type Changed = Result<HeaderResponse, Status>;
 
-/// Changes users and roles, durably, when nothing is carried out that was permitted before. `plan` is given
-/// what is there; the user must be root. The response is a header.
-async fn changed(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static,
-) -> Changed {
-    // Whoever is not root does not make others wait.
-    member.auth.check_root(credentials)?;
-    let (member, credentials) = (Arc::clone(member), credentials.clone());
-    // To its end, whether or not the client waits: memory and disk are changed together.
-    let changed = tokio::spawn(async move {
-        let auth = &member.auth;
-        let _alone = auth.gate.write().await;
-        auth.check_root(&credentials)?;
-        let before = auth.state();
-        let mut after = match plan(&before)? {
-            Change::None => return Ok(HeaderResponse { header: Some(member.header()) }),
-            Change::Same(after) => after,
-            Change::Next(mut after) => {
-                after.revision = before.revision.saturating_add(1);
-                after
-            }
-        };
-        // What callers that have left have queued.
-        member.barrier().await?;
-        let stored = member.engine.transact(after.change_from(&before)).await;
-        stored.map_err(|error| errors::from_engine(&error))?;
-        after.permit();
-        end_tokens(&auth.tokens, &before, &after);
-        auth.enabled.store(after.enabled, Ordering::Release);
-        *auth.state.write() = Arc::new(after);
-        Ok(HeaderResponse { header: Some(member.header()) })
-    });
-    changed.await.map_err(errors::from_task)?
-}
-
 /// Ends the tokens of users that were deleted or have another password.
 fn end_tokens(tokens: &Tokens, before: &State, after: &State) {
     if !after.enabled {
@@ -90,335 +50,331 @@ fn next(state: &State, edit: impl FnOnce(&mut State) -> Result<(), Status>) -> R
     Ok(Change::Next(after))
 }
 
-/// AuthStatus.
-pub(crate) fn status(member: &Member, credentials: &Credentials) -> Result<AuthStatusResponse, Status> {
-    member.auth.caller(credentials)?;
-    let state = member.auth.state();
-    Ok(AuthStatusResponse {
-        header: Some(member.header()),
-        enabled: state.enabled,
-        auth_revision: state.revision,
-    })
-}
-
-/// AuthEnable.
-pub(crate) async fn enable(member: &Arc<Member>, credentials: &Credentials) -> Changed {
-    changed(member, credentials, |state| {
-        if state.enabled {
-            return Ok(Change::None);
-        }
-        if !state.users.contains_key(ROOT) {
-            return Err(errors::root_user_missing());
-        }
-        if !state.is_root(ROOT) {
-            return Err(errors::root_role_missing());
-        }
-        Ok(Change::Same(State { enabled: true, ..state.clone() }))
-    })
-    .await
-}
-
-/// AuthDisable.
-pub(crate) async fn disable(member: &Arc<Member>, credentials: &Credentials) -> Changed {
-    changed(member, credentials, |state| match state.enabled {
-        true => Ok(Change::Next(State { enabled: false, ..state.clone() })),
-        false => Ok(Change::None),
-    })
-    .await
-}
-
-/// Authenticate: a token for a name and a password.
-pub(crate) async fn authenticate(
-    member: &Arc<Member>,
-    request: AuthenticateRequest,
-) -> Result<AuthenticateResponse, Status> {
-    let auth = &member.auth;
-    let AuthenticateRequest { name, password } = request;
-    let password = hashed_part(password);
-    for _ in 0..ATTEMPTS {
-        let state = auth.state();
-        if !state.enabled {
-            return Err(errors::auth_not_enabled());
-        }
-        let user = state.users.get(&name).ok_or_else(errors::auth_failed)?;
-        if user.options.is_some_and(|options| options.no_password) {
-            return Err(errors::no_password_user());
-        }
-        if !auth.verify(&password, &user.password).await? {
-            tracing::info!(user = name, "password is not that of the user");
-            return Err(errors::auth_failed());
-        }
-        // Neither the password nor the user has changed meanwhile, nor does before the token is there: a
-        // change ends the tokens of before.
-        let _unchanged = auth.gate.read().await;
-        if auth.state().revision == state.revision {
-            let token = auth.tokens.issue(&name);
-            return Ok(AuthenticateResponse { header: Some(member.header()), token });
-        }
-    }
-    Err(errors::old_auth_revision())
-}
-
-/// UserAdd.
-pub(crate) async fn add_user(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: UserAddRequest,
-) -> Changed {
-    let auth = &member.auth;
-    auth.check_root(credentials)?;
-    let options = request.options.unwrap_or_default();
-    let password = match options.no_password {
-        true => Bytes::new(),
-        false => auth.hash(request.password).await?,
-    };
-    let name = request.name;
-    changed(member, credentials, move |state| {
-        if name.is_empty() {
-            return Err(errors::user_empty());
-        }
-        if state.users.contains_key(&name) {
-            return Err(errors::user_exists());
-        }
-        next(state, |after| {
-            let stored = Bytes::from(name.clone().into_bytes());
-            let user = User { name: stored, password, roles: Vec::new(), options: Some(options) };
-            after.users.insert(name, user);
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// UserGet: the roles of a user, for root and for the user.
-pub(crate) fn get_user(
-    member: &Member,
-    credentials: &Credentials,
-    request: &NameRequest,
-) -> Result<NamesResponse, Status> {
-    let caller = member.auth.caller(credentials)?;
-    match member.auth.check_root_caller(&caller) {
-        Err(refused) if *caller.name != request.name => return Err(refused),
-        _ => {}
-    }
-    let state = member.auth.state();
-    let user = state.users.get(&request.name).ok_or_else(errors::user_not_found)?;
-    Ok(NamesResponse { header: Some(member.header()), names: user.roles.clone() })
-}
-
-/// UserList.
-pub(crate) fn users(member: &Member, credentials: &Credentials) -> Result<NamesResponse, Status> {
-    member.auth.check_root(credentials)?;
-    let names = member.auth.state().users.keys().cloned().collect();
-    Ok(NamesResponse { header: Some(member.header()), names })
-}
-
-/// UserDelete.
-pub(crate) async fn delete_user(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: NameRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        if state.enabled && request.name == ROOT {
-            return Err(errors::invalid_auth_management());
-        }
-        next(state, |after| after.users.remove(&request.name).map(drop).ok_or_else(errors::user_not_found))
-    })
-    .await
-}
-
-/// UserChangePassword.
-pub(crate) async fn change_password(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: ChangePasswordRequest,
-) -> Changed {
-    let auth = &member.auth;
-    auth.check_root(credentials)?;
-    // An empty one is nobody's, as in etcd.
-    let password = match request.password.is_empty() {
-        true => Bytes::new(),
-        false => auth.hash(request.password).await?,
-    };
-    let name = request.name;
-    changed(member, credentials, move |state| {
-        next(state, |after| {
-            let user = after.users.get_mut(&name).ok_or_else(errors::user_not_found)?;
-            let has_none = user.options.is_some_and(|options| options.no_password);
-            user.password = if has_none { Bytes::new() } else { password };
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// UserGrantRole.
-pub(crate) async fn grant_role(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: UserRoleRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        let user = state.users.get(&request.user).ok_or_else(errors::user_not_found)?;
-        if request.role != ROOT && !state.roles.contains_key(&request.role) {
-            return Err(errors::role_not_found());
-        }
-        if user.roles.contains(&request.role) {
-            return Ok(Change::None);
-        }
-        next(state, |after| {
-            let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
-            user.roles.push(request.role);
-            user.roles.sort();
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// UserRevokeRole.
-pub(crate) async fn revoke_role(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: UserRoleRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        if state.enabled && request.user == ROOT && request.role == ROOT {
-            return Err(errors::invalid_auth_management());
-        }
-        next(state, |after| {
-            let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
-            let before = user.roles.len();
-            user.roles.retain(|role| *role != request.role);
-            match user.roles.len() < before {
-                true => Ok(()),
-                false => Err(errors::role_not_granted()),
-            }
-        })
-    })
-    .await
-}
-
-/// RoleAdd.
-pub(crate) async fn add_role(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: NameRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        let name = request.name;
-        if name.is_empty() {
-            return Err(errors::role_empty());
-        }
-        if state.roles.contains_key(&name) {
-            return Err(errors::role_exists());
-        }
-        next(state, |after| {
-            let stored = Bytes::from(name.clone().into_bytes());
-            after.roles.insert(name, Role { name: stored, permissions: Vec::new() });
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// RoleGet: the permissions of a role, for root and for who has it.
-pub(crate) fn get_role(
-    member: &Member,
-    credentials: &Credentials,
-    request: &NameRequest,
-) -> Result<RoleGetResponse, Status> {
-    let caller = member.auth.caller(credentials)?;
-    let state = member.auth.state();
-    let has_it = state.users.get(&*caller.name).is_some_and(|user| user.roles.contains(&request.name));
-    match member.auth.check_root_caller(&caller) {
-        Err(refused) if !has_it => return Err(refused),
-        _ => {}
-    }
-    let role = state.roles.get(&request.name).ok_or_else(errors::role_not_found)?;
-    let permissions = match request.name == ROOT {
-        true => vec![Permission {
-            perm_type: permission_type::READWRITE,
-            key: Bytes::new(),
-            range_end: Bytes::from_static(&[0]),
-        }],
-        false => role.permissions.clone(),
-    };
-    Ok(RoleGetResponse { header: Some(member.header()), permissions })
-}
-
-/// RoleList.
-pub(crate) fn roles(member: &Member, credentials: &Credentials) -> Result<NamesResponse, Status> {
-    member.auth.check_root(credentials)?;
-    let names = member.auth.state().roles.keys().cloned().collect();
-    Ok(NamesResponse { header: Some(member.header()), names })
-}
-
-/// RoleDelete: takes it from its users, too.
-pub(crate) async fn delete_role(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: NameRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        if state.enabled && request.name == ROOT {
-            return Err(errors::invalid_auth_management());
-        }
-        next(state, |after| {
-            after.roles.remove(&request.name).ok_or_else(errors::role_not_found)?;
-            after.users.values_mut().for_each(|user| user.roles.retain(|role| *role != request.name));
-            Ok(())
-        })
-    })
-    .await
-}
-
-/// RoleGrantPermission: a permission for a range, or another one for the same range.
-pub(crate) async fn grant_permission(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: GrantPermissionRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        let permission = request.permission.ok_or_else(errors::permission_not_given)?;
-        if !is_valid_range(&permission.key, &permission.range_end) {
-            return Err(errors::invalid_auth_management());
-        }
-        next(state, |after| {
-            let role = after.roles.get_mut(&request.name).ok_or_else(errors::role_not_found)?;
-            let is_same = |other: &Permission| {
-                (&other.key, &other.range_end) == (&permission.key, &permission.range_end)
+impl Permitted {
+    /// Changes users and roles, durably, and waits for what was permitted before. `plan` is given what is
+    /// there; the user must be root. The response is a header.
+    async fn change(self, plan: impl FnOnce(&State) -> Result<Change, Status> + Send + 'static) -> Changed {
+        // Whoever is not root does not make others wait.
+        self.check_root()?;
+        // To its end, whether or not the client waits: memory and disk are changed together.
+        let changed = tokio::spawn(async move {
+            let auth = &self.member.auth;
+            let _one_at_a_time = auth.changing.lock().await;
+            self.check_root()?;
+            let before = auth.state();
+            let mut after = match plan(&before)? {
+                Change::None => return Ok(self.header()),
+                Change::Same(after) => after,
+                Change::Next(mut after) => {
+                    after.revision = before.revision.saturating_add(1);
+                    after
+                }
             };
-            role.permissions.retain(|other| !is_same(other));
-            role.permissions.push(permission);
-            role.permissions
-                .sort_by(|one, other| (&one.key, &one.range_end).cmp(&(&other.key, &other.range_end)));
-            Ok(())
-        })
-    })
-    .await
-}
+            let stored = self.member.engine.transact(after.change_from(&before)).await;
+            stored.map_err(|error| errors::from_engine(&error))?;
+            after.permit();
+            auth.publish(after).await;
+            // What callers that have left have queued.
+            self.member.barrier().await?;
+            end_tokens(&auth.tokens, &before, &auth.state());
+            Ok(self.header())
+        });
+        changed.await.map_err(errors::from_task)?
+    }
 
-/// RoleRevokePermission.
-pub(crate) async fn revoke_permission(
-    member: &Arc<Member>,
-    credentials: &Credentials,
-    request: RevokePermissionRequest,
-) -> Changed {
-    changed(member, credentials, move |state| {
-        next(state, |after| {
-            let role = after.roles.get_mut(&request.role).ok_or_else(errors::role_not_found)?;
-            let before = role.permissions.len();
-            role.permissions
-                .retain(|other| (&other.key, &other.range_end) != (&request.key, &request.range_end));
-            match role.permissions.len() < before {
-                true => Ok(()),
-                false => Err(errors::permission_not_granted()),
-            }
+    fn header(&self) -> HeaderResponse {
+        HeaderResponse { header: Some(self.member.header()) }
+    }
+
+    /// AuthStatus.
+    pub(crate) fn auth_status(&self) -> Result<AuthStatusResponse, Status> {
+        self.member.auth.caller(&self.credentials)?;
+        let state = self.member.auth.state();
+        Ok(AuthStatusResponse {
+            header: Some(self.member.header()),
+            enabled: state.enabled,
+            auth_revision: state.revision,
         })
-    })
-    .await
+    }
+
+    /// AuthEnable.
+    pub(crate) async fn enable_auth(self) -> Changed {
+        self.change(|state| {
+            if state.enabled {
+                return Ok(Change::None);
+            }
+            if !state.users.contains_key(ROOT) {
+                return Err(errors::root_user_missing());
+            }
+            if !state.is_root(ROOT) {
+                return Err(errors::root_role_missing());
+            }
+            Ok(Change::Same(State { enabled: true, ..state.clone() }))
+        })
+        .await
+    }
+
+    /// AuthDisable.
+    pub(crate) async fn disable_auth(self) -> Changed {
+        self.change(|state| match state.enabled {
+            true => Ok(Change::Next(State { enabled: false, ..state.clone() })),
+            false => Ok(Change::None),
+        })
+        .await
+    }
+
+    /// Authenticate: a token for a name and a password.
+    pub(crate) async fn authenticate(
+        self,
+        request: AuthenticateRequest,
+    ) -> Result<AuthenticateResponse, Status> {
+        let auth = &self.member.auth;
+        let AuthenticateRequest { name, password } = request;
+        let password = hashed_part(password);
+        for _ in 0..ATTEMPTS {
+            let state = auth.state();
+            if !state.enabled {
+                return Err(errors::auth_not_enabled());
+            }
+            let user = state.users.get(&name).ok_or_else(errors::auth_failed)?;
+            if user.options.is_some_and(|options| options.no_password) {
+                return Err(errors::no_password_user());
+            }
+            let turn = Turn::Login(self.credentials.peer);
+            if !auth.verify(turn, &password, &user.password).await? {
+                tracing::info!(user = name, "password is not that of the user");
+                return Err(errors::auth_failed());
+            }
+            // Neither the password nor the user has changed meanwhile, nor does before the token is there: a
+            // change ends the tokens of before.
+            let _unchanged = auth.shared().await;
+            if auth.state().revision == state.revision {
+                let token = auth.tokens.issue(&name, state.revision)?;
+                return Ok(AuthenticateResponse { header: Some(self.member.header()), token });
+            }
+        }
+        Err(errors::old_auth_revision())
+    }
+
+    /// UserAdd.
+    pub(crate) async fn add_user(self, request: UserAddRequest) -> Changed {
+        let auth = &self.member.auth;
+        auth.check_root(&self.credentials)?;
+        let options = request.options.unwrap_or_default();
+        let password = match options.no_password {
+            true => Bytes::new(),
+            false => auth.hash(Turn::Change(self.credentials.peer), request.password).await?,
+        };
+        let name = request.name;
+        self.change(move |state| {
+            if name.is_empty() {
+                return Err(errors::user_empty());
+            }
+            if state.users.contains_key(&name) {
+                return Err(errors::user_exists());
+            }
+            next(state, |after| {
+                let stored = Bytes::from(name.clone().into_bytes());
+                let user = User { name: stored, password, roles: Vec::new(), options: Some(options) };
+                after.users.insert(name, user);
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// UserGet: the roles of a user, for root and for the user.
+    pub(crate) fn get_user(&self, request: &NameRequest) -> Result<NamesResponse, Status> {
+        let caller = self.member.auth.caller(&self.credentials)?;
+        match self.member.auth.check_root_caller(&caller) {
+            Err(refused) if *caller.name != request.name => return Err(refused),
+            _ => {}
+        }
+        let state = self.member.auth.state();
+        let user = state.users.get(&request.name).ok_or_else(errors::user_not_found)?;
+        Ok(NamesResponse { header: Some(self.member.header()), names: user.roles.clone() })
+    }
+
+    /// UserList.
+    pub(crate) fn users(&self) -> Result<NamesResponse, Status> {
+        self.member.auth.check_root(&self.credentials)?;
+        let names = self.member.auth.state().users.keys().cloned().collect();
+        Ok(NamesResponse { header: Some(self.member.header()), names })
+    }
+
+    /// UserDelete.
+    pub(crate) async fn delete_user(self, request: NameRequest) -> Changed {
+        self.change(move |state| {
+            if state.enabled && request.name == ROOT {
+                return Err(errors::invalid_auth_management());
+            }
+            next(state, |after| {
+                after.users.remove(&request.name).map(drop).ok_or_else(errors::user_not_found)
+            })
+        })
+        .await
+    }
+
+    /// UserChangePassword.
+    pub(crate) async fn change_password(self, request: ChangePasswordRequest) -> Changed {
+        let auth = &self.member.auth;
+        auth.check_root(&self.credentials)?;
+        // An empty one is nobody's, as in etcd.
+        let password = match request.password.is_empty() {
+            true => Bytes::new(),
+            false => auth.hash(Turn::Change(self.credentials.peer), request.password).await?,
+        };
+        let name = request.name;
+        self.change(move |state| {
+            next(state, |after| {
+                let user = after.users.get_mut(&name).ok_or_else(errors::user_not_found)?;
+                let has_none = user.options.is_some_and(|options| options.no_password);
+                user.password = if has_none { Bytes::new() } else { password };
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// UserGrantRole.
+    pub(crate) async fn grant_role(self, request: UserRoleRequest) -> Changed {
+        self.change(move |state| {
+            let user = state.users.get(&request.user).ok_or_else(errors::user_not_found)?;
+            if request.role != ROOT && !state.roles.contains_key(&request.role) {
+                return Err(errors::role_not_found());
+            }
+            if user.roles.contains(&request.role) {
+                return Ok(Change::None);
+            }
+            next(state, |after| {
+                let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
+                user.roles.push(request.role);
+                user.roles.sort();
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// UserRevokeRole.
+    pub(crate) async fn revoke_role(self, request: UserRoleRequest) -> Changed {
+        self.change(move |state| {
+            if state.enabled && request.user == ROOT && request.role == ROOT {
+                return Err(errors::invalid_auth_management());
+            }
+            next(state, |after| {
+                let user = after.users.get_mut(&request.user).ok_or_else(errors::user_not_found)?;
+                let before = user.roles.len();
+                user.roles.retain(|role| *role != request.role);
+                match user.roles.len() < before {
+                    true => Ok(()),
+                    false => Err(errors::role_not_granted()),
+                }
+            })
+        })
+        .await
+    }
+
+    /// RoleAdd.
+    pub(crate) async fn add_role(self, request: NameRequest) -> Changed {
+        self.change(move |state| {
+            let name = request.name;
+            if name.is_empty() {
+                return Err(errors::role_empty());
+            }
+            if state.roles.contains_key(&name) {
+                return Err(errors::role_exists());
+            }
+            next(state, |after| {
+                let stored = Bytes::from(name.clone().into_bytes());
+                after.roles.insert(name, Role { name: stored, permissions: Vec::new() });
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// RoleGet: the permissions of a role, for root and for who has it.
+    pub(crate) fn get_role(&self, request: &NameRequest) -> Result<RoleGetResponse, Status> {
+        let caller = self.member.auth.caller(&self.credentials)?;
+        let state = self.member.auth.state();
+        let has_it = state.users.get(&*caller.name).is_some_and(|user| user.roles.contains(&request.name));
+        match self.member.auth.check_root_caller(&caller) {
+            Err(refused) if !has_it => return Err(refused),
+            _ => {}
+        }
+        let role = state.roles.get(&request.name).ok_or_else(errors::role_not_found)?;
+        let permissions = match request.name == ROOT {
+            true => vec![Permission {
+                perm_type: permission_type::READWRITE,
+                key: Bytes::new(),
+                range_end: Bytes::from_static(&[0]),
+            }],
+            false => role.permissions.clone(),
+        };
+        Ok(RoleGetResponse { header: Some(self.member.header()), permissions })
+    }
+
+    /// RoleList.
+    pub(crate) fn roles(&self) -> Result<NamesResponse, Status> {
+        self.member.auth.check_root(&self.credentials)?;
+        let names = self.member.auth.state().roles.keys().cloned().collect();
+        Ok(NamesResponse { header: Some(self.member.header()), names })
+    }
+
+    /// RoleDelete: takes it from its users, too.
+    pub(crate) async fn delete_role(self, request: NameRequest) -> Changed {
+        self.change(move |state| {
+            if state.enabled && request.name == ROOT {
+                return Err(errors::invalid_auth_management());
+            }
+            next(state, |after| {
+                after.roles.remove(&request.name).ok_or_else(errors::role_not_found)?;
+                after.users.values_mut().for_each(|user| user.roles.retain(|role| *role != request.name));
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// RoleGrantPermission: a permission for a range, or another one for the same range.
+    pub(crate) async fn grant_permission(self, request: GrantPermissionRequest) -> Changed {
+        self.change(move |state| {
+            let permission = request.permission.ok_or_else(errors::permission_not_given)?;
+            if !is_valid_range(&permission.key, &permission.range_end) {
+                return Err(errors::invalid_auth_management());
+            }
+            next(state, |after| {
+                let role = after.roles.get_mut(&request.name).ok_or_else(errors::role_not_found)?;
+                let is_same = |other: &Permission| {
+                    (&other.key, &other.range_end) == (&permission.key, &permission.range_end)
+                };
+                role.permissions.retain(|other| !is_same(other));
+                role.permissions.push(permission);
+                role.permissions
+                    .sort_by(|one, other| (&one.key, &one.range_end).cmp(&(&other.key, &other.range_end)));
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// RoleRevokePermission.
+    pub(crate) async fn revoke_permission(self, request: RevokePermissionRequest) -> Changed {
+        self.change(move |state| {
+            next(state, |after| {
+                let role = after.roles.get_mut(&request.role).ok_or_else(errors::role_not_found)?;
+                let before = role.permissions.len();
+                role.permissions
+                    .retain(|other| (&other.key, &other.range_end) != (&request.key, &request.range_end));
+                match role.permissions.len() < before {
+                    true => Ok(()),
+                    false => Err(errors::permission_not_granted()),
+                }
+            })
+        })
+        .await
+    }
 }
 
 /// What bcrypt takes of a password. That is all that is held of one while others are hashed.
@@ -431,21 +387,21 @@ fn hashed_part(password: String) -> Vec<u8> {
 
 impl Auth {
     /// The hash of a password.
-    async fn hash(&self, password: String) -> Result<Bytes, Status> {
+    async fn hash(&self, turn: Turn, password: String) -> Result<Bytes, Status> {
         if password.len() > LONGEST_PASSWORD {
             return Err(errors::password_too_long());
         }
         let cost = self.options.bcrypt_cost;
-        match self.with_processor(move || bcrypt::hash(password, cost)).await? {
+        match self.with_processor(turn, move || bcrypt::hash(password, cost)).await? {
             Ok(hash) => Ok(hash.into_bytes().into()),
             Err(error) => Err(Status::unknown(error.to_string())),
         }
     }
 
     /// Whether a hash is that of a password.
-    async fn verify(&self, password: &[u8], hash: &Bytes) -> Result<bool, Status> {
+    async fn verify(&self, turn: Turn, password: &[u8], hash: &Bytes) -> Result<bool, Status> {
         let (password, hash) = (password.to_owned(), hash.clone());
-        self.with_processor(move || {
+        self.with_processor(turn, move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             // An error stands for a hash that is none, which no password has.
             bcrypt::verify(password, hash).unwrap_or(false)
@@ -456,10 +412,10 @@ impl Auth {
     /// Runs what takes long, a few at a time. It counts until it has ended, also when its client has left.
     async fn with_processor<T: Send + 'static>(
         &self,
+        turn: Turn,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let hashing = Arc::clone(&self.hashing);
-        let one_of_few = hashing.acquire_owned().await.map_err(|_| errors::stopped())?;
+        let one_of_few = self.hashing.acquire(turn).await?;
         let worked = tokio::task::spawn_blocking(move || {
             let done = work();
             drop(one_of_few);
@@ -471,69 +427,95 @@ impl Auth {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio::time::timeout;
 
     use super::*;
-    use crate::auth::{AuthOptions, HASHED_AT_ONCE};
-    use crate::member::Limits;
+    use crate::auth::{most_at_once, AuthOptions, Credentials, TokenKind};
+    use crate::member::{Limits, Member};
 
     const SHORT: Duration = Duration::from_millis(200);
 
-    /// A store with a user of a password, where requests need a user.
-    async fn guarded(bcrypt_cost: u32) -> (tempfile::TempDir, Arc<Member>) {
+    /// A store with a user of a password, where requests need a user, and nobody as its client.
+    async fn guarded(bcrypt_cost: u32) -> (tempfile::TempDir, Permitted) {
         let dir = tempfile::tempdir().unwrap();
         let limits =
             Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
-        let auth = AuthOptions { token_ttl: Duration::from_secs(300), bcrypt_cost, uses_certificates: false };
+        let tokens = TokenKind::Simple(Duration::from_secs(300));
+        let auth = AuthOptions { tokens, bcrypt_cost, uses_certificates: false };
         let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
-        let nobody = Credentials::default();
+        let nobody = Permitted { member, credentials: Credentials::default() };
         let user = |name: &str| UserAddRequest {
             name: name.to_owned(),
             password: "secret".to_owned(),
             options: None,
         };
-        add_user(&member, &nobody, user(ROOT)).await.unwrap();
+        nobody.clone().add_user(user(ROOT)).await.unwrap();
         let role = UserRoleRequest { user: ROOT.to_owned(), role: ROOT.to_owned() };
-        grant_role(&member, &nobody, role).await.unwrap();
-        enable(&member, &nobody).await.unwrap();
-        (dir, member)
+        nobody.clone().grant_role(role).await.unwrap();
+        nobody.clone().enable_auth().await.unwrap();
+        (dir, nobody)
     }
 
     fn login(password: &str) -> AuthenticateRequest {
         AuthenticateRequest { name: ROOT.to_owned(), password: password.to_owned() }
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_token_is_issued_while_no_password_changes() {
-        let (_dir, member) = guarded(4).await;
-        let changing = member.auth.gate.write().await;
-        let mut issued = Box::pin(authenticate(&member, login("secret")));
-        assert!(timeout(SHORT, &mut issued).await.is_err(), "the change would not end it");
-        drop(changing);
-        issued.await.unwrap();
+    async fn root(nobody: &Permitted) -> Permitted {
+        let token = nobody.clone().authenticate(login("secret")).await.unwrap().token;
+        let credentials = Credentials { token: Some(token.into()), ..Credentials::default() };
+        Permitted { credentials, ..nobody.clone() }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn whoever_is_not_root_does_not_keep_others_waiting() {
-        let (_dir, member) = guarded(4).await;
-        let _reading = member.auth.shared().await;
+        let (_dir, nobody) = guarded(4).await;
+        let _reading = nobody.member.auth.shared().await;
         let request = NameRequest { name: ROOT.to_owned() };
-        let refused = timeout(SHORT, delete_user(&member, &Credentials::default(), request)).await;
+        let refused = timeout(SHORT, nobody.clone().delete_user(request)).await;
         assert_eq!(refused.expect("it does not wait").unwrap_err().message(), errors::user_empty().message());
-        assert!(timeout(SHORT, member.auth.shared()).await.is_ok());
+        assert!(timeout(SHORT, nobody.member.auth.shared()).await.is_ok());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_change_waits_for_what_was_permitted_and_nobody_waits_for_a_change() {
+        let (_dir, nobody) = guarded(4).await;
+        let root = root(&nobody).await;
+        let auth = &nobody.member.auth;
+        let permitted = auth.shared().await;
+        let revision = auth.state().revision;
+        let role = |name: &str| NameRequest { name: name.to_owned() };
+        let mut changed = tokio::spawn(root.clone().add_role(role("a")));
+        while auth.state().revision == revision {
+            tokio::task::yield_now().await;
+        }
+        assert!(
+            timeout(SHORT, &mut changed).await.is_err(),
+            "something is carried out that was permitted before"
+        );
+        // What comes now is permitted by the new roles, at once.
+        let later = timeout(SHORT, auth.shared()).await.expect("it does not wait");
+        assert!(timeout(SHORT, root.clone().authenticate(login("secret"))).await.is_ok());
+        drop(permitted);
+        changed.await.unwrap().unwrap();
+        // And the next change waits for that.
+        let mut changed = tokio::spawn(root.add_role(role("b")));
+        assert!(timeout(SHORT, &mut changed).await.is_err());
+        drop(later);
+        changed.await.unwrap().unwrap();
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn few_passwords_are_hashed_at_a_time_whoever_waits_for_them() {
-        let (_dir, member) = guarded(12).await;
-        for _ in 0..HASHED_AT_ONCE {
-            let mut attempt = Box::pin(authenticate(&member, login("wrong")));
+        let (_dir, nobody) = guarded(12).await;
+        for _ in 0..most_at_once() {
+            let mut attempt = Box::pin(nobody.clone().authenticate(login("wrong")));
             assert!(timeout(Duration::from_millis(10), &mut attempt).await.is_err());
             // The client leaves.
         }
-        assert_eq!(member.auth.hashing.available_permits(), 0);
+        assert_eq!(nobody.member.auth.hashing.usage(), (most_at_once(), 0));
     }
 
     #[test]

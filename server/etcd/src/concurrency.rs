@@ -27,7 +27,7 @@ use crate::wire::kv::{
     DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
 use crate::wire::{HeaderResponse, ResponseHeader};
-use crate::{errors, kv, lease_changes};
+use crate::{errors, kv, lease_changes, range};
 
 /// Time to live of the lease of a request that has none, in seconds.
 const SESSION_TTL: i64 = 60;
@@ -78,7 +78,7 @@ pub(crate) async fn lock(
     wait(member, stop, &request.name, &place).await?;
     // The lease may have ended just before.
     let own = RangeRequest { key: place.key.clone(), ..RangeRequest::default() };
-    let own = kv::range(member, own).await?.message;
+    let own = range::answer(member, own, None).await?.message;
     match own.kvs.first() {
         Some(found) if found.create_revision == place.revision => {
             Ok(LockResponse { header: own.header, key: place.key })
@@ -127,7 +127,7 @@ pub(crate) async fn proclaim(
         lease: leader.lease,
         ..PutRequest::default()
     };
-    let response = kv::txn(member, while_created(&leader, Request::Put(put))).await?.message;
+    let response = kv::txn(member, while_created(&leader, Request::Put(put)), None).await?.message;
     match response.succeeded {
         true => Ok(HeaderResponse { header: response.header }),
         false => Err(errors::not_leader()),
@@ -138,7 +138,7 @@ pub(crate) async fn proclaim(
 pub(crate) async fn resign(member: &Arc<Member>, request: ResignRequest) -> Result<HeaderResponse, Status> {
     let leader = request.leader.ok_or_else(errors::no_leader_key)?;
     let delete = DeleteRangeRequest { key: leader.key.clone(), ..DeleteRangeRequest::default() };
-    let response = kv::txn(member, while_created(&leader, Request::DeleteRange(delete))).await?.message;
+    let response = kv::txn(member, while_created(&leader, Request::DeleteRange(delete)), None).await?.message;
     Ok(HeaderResponse { header: response.header })
 }
 
@@ -246,7 +246,7 @@ async fn one_below(
 ) -> Result<(ResponseHeader, Option<KeyValue>), Status> {
     let (key, range_end) = below(name);
     let request = RangeRequest { key, range_end, limit: 1, sort_target: sort_target::CREATE, ..request };
-    let mut response = kv::range(member, request).await?.message;
+    let mut response = range::answer(member, request, None).await?.message;
     Ok((response.header.unwrap_or_else(|| member.header()), response.kvs.pop()))
 }
 
@@ -301,7 +301,7 @@ pub(crate) async fn enter(
         success: vec![RequestOp { request: Some(Request::Put(put)) }],
         failure: vec![RequestOp { request: Some(Request::Range(get)) }],
     };
-    let response = kv::txn(member, request).await?.message;
+    let response = kv::txn(member, request, None).await?.message;
     let header = response.header.unwrap_or_else(|| member.header());
     let found = found(response);
     let revision = found.as_ref().map_or(header.revision, |kv| kv.create_revision);

@@ -46,6 +46,7 @@ errors! {
     permission_denied = PermissionDenied, "etcdserver: permission denied";
     auth_failed = InvalidArgument, "etcdserver: authentication failed, invalid user ID or password";
     no_password_user = Unknown, "auth: authentication failed, password was given for no password user";
+    verify_only = Unknown, "auth: token signing attempted with verify-only key";
     password_too_long = Unknown, "bcrypt: password length exceeds 72 bytes";
     auth_not_enabled = FailedPrecondition, "etcdserver: authentication is not enabled";
     invalid_token = Unauthenticated, "etcdserver: invalid auth token";

@@ -1,6 +1,7 @@
 //! Calls of gRPC: from the path of a request to the function that answers it.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +20,15 @@ use tonic_prost::ProstCodec;
 
 use crate::answers::Answer;
 use crate::auth::Credentials;
-use crate::auth_service as auth;
 use crate::maintenance::{self, Identity};
 use crate::member::Member;
 use crate::permitted::Permitted;
+use crate::timed_body::{TimedBody, REQUEST_TIME};
 use crate::watch::{self, OVERHEAD};
 use crate::wire::kv::{DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, TxnRequest};
 use crate::wire::maintenance::{alarm_action, AlarmRequest, HealthCheckResponse, MemberRequest};
 use crate::wire::Empty;
-use crate::{errors, range_body, snapshot};
+use crate::{errors, snapshot};
 
 /// Bytes that a request has more in etcd's log than on the wire: an id and the kind of request.
 const LOG_OVERHEAD: usize = 18;
@@ -122,6 +123,11 @@ pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Respo
     let Some((service, method)) = split(&path) else { return unknown(&path) };
     let short = service.strip_prefix("etcdserverpb.").unwrap_or(service);
     let credentials = credentials(&request);
+    // Streams of requests last as long as their clients want.
+    let request = match method {
+        "Watch" | "LeaseKeepAlive" => request,
+        _ => request.map(|body| Body::new(TimedBody::new(body, REQUEST_TIME))),
+    };
     let call = Call { services, request, credentials };
     let response = match short {
         "KV" => call.kv(method).await,
@@ -173,14 +179,20 @@ fn readable_size_error(response: Response<Body>) -> Response<Body> {
 fn credentials(request: &Request<Body>) -> Credentials {
     let headers = request.headers();
     let token = headers.get("token").or_else(|| headers.get(AUTHORIZATION));
-    let token = token.map(|token| String::from_utf8_lossy(token.as_bytes()).into());
+    let token = token.map(|token| String::from_utf8_lossy(token.as_bytes()));
+    let token = token.map(|token| token.strip_prefix("Bearer ").unwrap_or(&token).into());
     let common_name = request.extensions().get::<CommonName>().map(|name| Arc::clone(&name.0));
-    Credentials { token, common_name }
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+    Credentials { token, common_name, peer }
 }
 
 /// The common name of the client certificate of a connection, in the extensions of its requests.
 #[derive(Clone)]
 pub(crate) struct CommonName(pub Arc<str>);
+
+/// The address of the client of a connection, likewise.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub IpAddr);
 
 /// A call that is being answered.
 struct Call<'a> {
@@ -224,18 +236,13 @@ impl Call<'_> {
         let decoder = ProstCodec::<RangeResponse, RangeRequest>::default().decoder();
         let body = self.request.into_body();
         let request = Streaming::new_request(decoder, body, None, Some(limit)).message().await;
-        let request = match request
-            .and_then(|request| request.ok_or_else(|| Status::internal("Missing request message.")))
-        {
-            Ok(request) => request,
-            Err(status) => return status.into_http(),
+        let request =
+            request.and_then(|request| request.ok_or_else(|| Status::internal("Missing request message.")));
+        let answered = match request {
+            Ok(request) => permitted.range_body(request).await,
+            Err(status) => Err(status),
         };
-        // Until the state that is read is pinned.
-        let _unchanged = permitted.member.auth.shared().await;
-        match permitted.check_range(&request).await {
-            Ok(_) => range_body::answer(&permitted.member, request).await,
-            Err(status) => status.into_http(),
-        }
+        answered.unwrap_or_else(Status::into_http)
     }
 
     /// A call whose response may be large.
@@ -335,11 +342,12 @@ impl Call<'_> {
 
     /// What needs the user root, but for questions.
     async fn maintenance(self, method: &str) -> Response<Body> {
-        let (member, credentials) = (self.member(), self.credentials.clone());
+        let permitted = self.permitted();
+        let member = self.member();
         match method {
             "Status" | "Alarm" => {}
             "Defragment" | "Hash" | "HashKV" | "Snapshot" | "MoveLeader" | "Downgrade" => {
-                if let Err(status) = member.auth.check_root(&credentials) {
+                if let Err(status) = permitted.check_root() {
                     return self.refuse(status).await;
                 }
             }
@@ -349,7 +357,7 @@ impl Call<'_> {
         match method {
             "Status" => {
                 let status = |_: Empty| async move {
-                    member.auth.known_caller(&credentials)?;
+                    permitted.check_known()?;
                     maintenance::status(&member).await
                 };
                 self.unary(status).await
@@ -357,9 +365,9 @@ impl Call<'_> {
             "Alarm" => {
                 let alarms = |request: AlarmRequest| async move {
                     match request.action {
-                        alarm_action::GET => member.auth.known_caller(&credentials)?,
-                        _ => member.auth.check_root(&credentials)?,
-                    };
+                        alarm_action::GET => permitted.check_known().map(drop)?,
+                        _ => permitted.check_root()?,
+                    }
                     maintenance::alarms(&member, request).await
                 };
                 self.unary(alarms).await
@@ -387,10 +395,8 @@ impl Call<'_> {
     async fn cluster(self, method: &str) -> Response<Body> {
         let member = self.member();
         let permitted = match method {
-            "MemberList" => member.auth.known_caller(&self.credentials),
-            "MemberAdd" | "MemberRemove" | "MemberUpdate" | "MemberPromote" => {
-                member.auth.check_root(&self.credentials)
-            }
+            "MemberList" => self.permitted().check_known().map(drop),
+            "MemberAdd" | "MemberRemove" | "MemberUpdate" | "MemberPromote" => self.permitted().check_root(),
             _ => return unknown(self.request.uri().path()),
         };
         if let Err(status) = permitted {
@@ -425,31 +431,25 @@ impl Call<'_> {
     }
 
     async fn auth(self, method: &str) -> Response<Body> {
-        let (m, c) = (self.member(), self.credentials.clone());
+        let permitted = self.permitted();
         match method {
-            "AuthStatus" => self.unary(|_: Empty| async move { auth::status(&m, &c) }).await,
-            "AuthEnable" => self.unary(|_: Empty| async move { auth::enable(&m, &c).await }).await,
-            "AuthDisable" => self.unary(|_: Empty| async move { auth::disable(&m, &c).await }).await,
-            "Authenticate" => self.unary(|r| async move { auth::authenticate(&m, r).await }).await,
-            "UserAdd" => self.unary(|r| async move { auth::add_user(&m, &c, r).await }).await,
-            "UserGet" => self.unary(|r| async move { auth::get_user(&m, &c, &r) }).await,
-            "UserList" => self.unary(|_: Empty| async move { auth::users(&m, &c) }).await,
-            "UserDelete" => self.unary(|r| async move { auth::delete_user(&m, &c, r).await }).await,
-            "UserChangePassword" => {
-                self.unary(|r| async move { auth::change_password(&m, &c, r).await }).await
-            }
-            "UserGrantRole" => self.unary(|r| async move { auth::grant_role(&m, &c, r).await }).await,
-            "UserRevokeRole" => self.unary(|r| async move { auth::revoke_role(&m, &c, r).await }).await,
-            "RoleAdd" => self.unary(|r| async move { auth::add_role(&m, &c, r).await }).await,
-            "RoleGet" => self.unary(|r| async move { auth::get_role(&m, &c, &r) }).await,
-            "RoleList" => self.unary(|_: Empty| async move { auth::roles(&m, &c) }).await,
-            "RoleDelete" => self.unary(|r| async move { auth::delete_role(&m, &c, r).await }).await,
-            "RoleGrantPermission" => {
-                self.unary(|r| async move { auth::grant_permission(&m, &c, r).await }).await
-            }
-            "RoleRevokePermission" => {
-                self.unary(|r| async move { auth::revoke_permission(&m, &c, r).await }).await
-            }
+            "AuthStatus" => self.unary(|_: Empty| async move { permitted.auth_status() }).await,
+            "AuthEnable" => self.unary(|_: Empty| permitted.enable_auth()).await,
+            "AuthDisable" => self.unary(|_: Empty| permitted.disable_auth()).await,
+            "Authenticate" => self.unary(|request| permitted.authenticate(request)).await,
+            "UserAdd" => self.unary(|request| permitted.add_user(request)).await,
+            "UserGet" => self.unary(|request| async move { permitted.get_user(&request) }).await,
+            "UserList" => self.unary(|_: Empty| async move { permitted.users() }).await,
+            "UserDelete" => self.unary(|request| permitted.delete_user(request)).await,
+            "UserChangePassword" => self.unary(|request| permitted.change_password(request)).await,
+            "UserGrantRole" => self.unary(|request| permitted.grant_role(request)).await,
+            "UserRevokeRole" => self.unary(|request| permitted.revoke_role(request)).await,
+            "RoleAdd" => self.unary(|request| permitted.add_role(request)).await,
+            "RoleGet" => self.unary(|request| async move { permitted.get_role(&request) }).await,
+            "RoleList" => self.unary(|_: Empty| async move { permitted.roles() }).await,
+            "RoleDelete" => self.unary(|request| permitted.delete_role(request)).await,
+            "RoleGrantPermission" => self.unary(|request| permitted.grant_permission(request)).await,
+            "RoleRevokePermission" => self.unary(|request| permitted.revoke_permission(request)).await,
             _ => unknown(self.request.uri().path()),
         }
     }

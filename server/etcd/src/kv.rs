@@ -1,25 +1,25 @@
-//! The service KV: reads, puts, deletions, transactions, compaction.
+//! The service KV but for Range: puts, deletions, transactions, compaction.
 
 use std::sync::Arc;
 
-use plinth_engine::{Committed, InMemory, Snapshot, Transaction};
+use plinth_engine::{Committed, Error, Feed, KeyRange, Snapshot, Subscribe, Subscription, Transaction};
 use tonic::Status;
 
 use crate::answers::Answer;
+use crate::auth::Unchanged;
 use crate::errors;
 use crate::keys::Keys;
 use crate::leases::hint_name;
 use crate::member::Member;
-use crate::range::{self, Overlay};
 use crate::txn::check;
 use crate::txn::evaluate::{evaluate, Evaluated, Mode, Stop, View};
 use crate::value::{encode, key_value, to_etcd};
 use crate::wire::kv::request_op::Request;
 use crate::wire::kv::{
-    CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest,
-    RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RequestOp,
+    TxnRequest, TxnResponse,
 };
-use crate::wire::{HeaderResponse, ResponseHeader};
+use crate::wire::HeaderResponse;
 
 /// How often a transaction is evaluated again because what it has read was changed, before it is evaluated
 /// while nothing else is written.
@@ -27,75 +27,6 @@ const ATTEMPTS: usize = 8;
 /// What etcd's quota counts for a put beside key and value, and for a lease.
 const PUT_OVERHEAD: usize = 256;
 pub(crate) const LEASE_OVERHEAD: usize = 64;
-
-/// Completes the header of a response, of which only the revision is set.
-fn fill(member: &Member, header: &mut Option<ResponseHeader>) {
-    let revision = header.map_or(0, |header| header.revision);
-    *header = Some(member.header_at(revision));
-}
-
-/// Range.
-pub(crate) async fn range(
-    member: &Arc<Member>,
-    request: RangeRequest,
-) -> Result<Answer<RangeResponse>, Status> {
-    range::check(&request)?;
-    member.metrics.ranges.inc();
-    if let Some(answer) = in_memory(member, &request)? {
-        return Ok(answer);
-    }
-    let reader = Arc::clone(member);
-    let read = tokio::task::spawn_blocking(move || from_snapshot(&reader, &request));
-    read.await.map_err(errors::from_task)?
-}
-
-/// The response of the store. Blocks.
-pub(crate) fn from_snapshot(
-    member: &Member,
-    request: &RangeRequest,
-) -> Result<Answer<RangeResponse>, Status> {
-    let (snapshot, current) = snapshot(member, request)?;
-    let mut held = member.answers.begin();
-    let mut message = range::execute(&snapshot, &Overlay::new(), request, current, &mut held)?;
-    fill(member, &mut message.header);
-    Ok(Answer { message, held })
-}
-
-/// What a request reads, and the newest revision.
-pub(crate) fn snapshot(member: &Member, request: &RangeRequest) -> Result<(Snapshot, i64), Status> {
-    let latest = member.latest()?;
-    let current = to_etcd(latest.revision());
-    let snapshot = match request.revision > 0 {
-        true => member.snapshot_at(request.revision, current)?,
-        false => latest,
-    };
-    Ok((snapshot, current))
-}
-
-/// The newest state of one key, if it is in memory and belongs to one revision beyond doubt.
-pub(crate) fn in_memory(
-    member: &Member,
-    request: &RangeRequest,
-) -> Result<Option<Answer<RangeResponse>>, Status> {
-    let Keys::One(key) = Keys::of(&request.key, &request.range_end) else { return Ok(None) };
-    if request.revision > 0 {
-        return Ok(None);
-    }
-    let before = member.engine.current_revision();
-    let found = member.engine.get_in_memory(&key).map_err(|error| errors::from_engine(&error))?;
-    let InMemory::Known(record) = found else { return Ok(None) };
-    let revision = match &record {
-        // It was the newest at both: at the revision before the read, and at its own.
-        Some(record) => before.max(record.mod_revision),
-        None if member.engine.current_revision() == before => before,
-        None => return Ok(None),
-    };
-    let found = record.map(|record| key_value(&record));
-    let mut held = member.answers.begin();
-    let mut message = range::of_one(request, found, to_etcd(revision), &mut held)?;
-    fill(member, &mut message.header);
-    Ok(Some(Answer { message, held }))
-}
 
 /// Put.
 pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<PutResponse, Status> {
@@ -110,7 +41,7 @@ pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<Put
             _ => None,
         })
         .map(|Answer { message: mut put, .. }| {
-            fill(member, &mut put.header);
+            member.fill(&mut put.header);
             put
         });
     }
@@ -144,7 +75,7 @@ pub(crate) async fn delete_range(
             _ => None,
         })
         .map(|mut answer| {
-            fill(member, &mut answer.message.header);
+            member.fill(&mut answer.message.header);
             answer
         });
     };
@@ -161,16 +92,20 @@ pub(crate) async fn delete_range(
     Ok(Answer { message, held: member.answers.begin() })
 }
 
-/// Txn.
-pub(crate) async fn txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
+/// Txn. `unchanged` is released when what a transaction reads that changes nothing is pinned.
+pub(crate) async fn txn(
+    member: &Arc<Member>,
+    request: TxnRequest,
+    unchanged: Unchanged,
+) -> Result<Answer<TxnResponse>, Status> {
     check::txn(&request, member.limits.txn_operations)?;
     member.check_space(txn_cost(&request)).await?;
     member.metrics.txns.inc();
     let mut answer = match check::is_read_only(&request) {
-        true => read_txn(member, request).await?,
+        true => read_txn(member, request, unchanged).await?,
         false => commit_txn(member, request).await?,
     };
-    fill(member, &mut answer.message.header);
+    member.fill(&mut answer.message.header);
     Ok(answer)
 }
 
@@ -220,11 +155,20 @@ fn txn_cost(request: &TxnRequest) -> usize {
 
 /// Evaluates a transaction as of a snapshot of the newest state. Blocks.
 fn evaluate_snapshot(member: &Member, request: &TxnRequest, mode: Mode) -> Result<Evaluated, Stop> {
-    let snapshot = member.latest()?;
+    evaluate_at(member, &member.latest()?, request, mode)
+}
+
+/// Evaluates a transaction as of a snapshot. Blocks.
+fn evaluate_at(
+    member: &Member,
+    snapshot: &Snapshot,
+    request: &TxnRequest,
+    mode: Mode,
+) -> Result<Evaluated, Stop> {
     let current = to_etcd(snapshot.revision());
     let older = |revision| member.snapshot_at(revision, current);
     let has_lease = |id| member.leases.has(id);
-    evaluate(request, View::Snapshot(&snapshot, &older), mode, &has_lease, member.answers.begin())
+    evaluate(request, View::Snapshot(snapshot, &older), mode, &has_lease, member.answers.begin())
 }
 
 /// The outcome of an evaluation that had a snapshot, and all writes to itself.
@@ -236,10 +180,16 @@ fn without_stop(evaluated: Result<Evaluated, Stop>) -> Result<Evaluated, Status>
 }
 
 /// A transaction that changes nothing, as of a snapshot.
-async fn read_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
+async fn read_txn(
+    member: &Arc<Member>,
+    request: TxnRequest,
+    unchanged: Unchanged,
+) -> Result<Answer<TxnResponse>, Status> {
     let reader = Arc::clone(member);
     let read = tokio::task::spawn_blocking(move || {
-        without_stop(evaluate_snapshot(&reader, &request, Mode::Exclusive))
+        let snapshot = reader.latest()?;
+        drop(unchanged);
+        without_stop(evaluate_at(&reader, &snapshot, &request, Mode::Exclusive))
     });
     let evaluated = read.await.map_err(errors::from_task)??;
     let base = evaluated.base;
@@ -259,7 +209,7 @@ async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<
         if evaluated.is_unchanged() {
             return match revision_of_read(member, &evaluated) {
                 Some(revision) => Ok(evaluated.respond(revision, revision)),
-                None => read_txn(member, request.as_ref().clone()).await,
+                None => read_txn(member, request.as_ref().clone(), None).await,
             };
         }
         let transaction = with_hints(evaluated.transaction(Mode::Shared), &evaluated);
@@ -268,7 +218,7 @@ async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<
                 member.committed(&committed);
                 return Ok(respond(evaluated, &committed));
             }
-            Err(plinth_engine::Error::Conflict { .. }) => {}
+            Err(Error::Conflict { .. }) => {}
             Err(error) => return Err(errors::from_engine(&error)),
         }
     }
@@ -290,7 +240,7 @@ async fn evaluate_shared(member: &Arc<Member>, request: &Arc<TxnRequest>) -> Res
     }
 }
 
-/// The revision at which what was read is the state, if there is one beyond doubt: see [`in_memory`].
+/// The revision at which what was read is the state, if there is one beyond doubt: see [`crate::range::read`].
 fn revision_of_read(member: &Member, evaluated: &Evaluated) -> Option<i64> {
     match evaluated.single_read()? {
         Some(record) => Some(evaluated.base.max(to_etcd(record.mod_revision))),
@@ -299,18 +249,36 @@ fn revision_of_read(member: &Member, evaluated: &Evaluated) -> Option<i64> {
     }
 }
 
-/// Evaluates and commits a transaction while nothing else is written. To its end, whether or not the client
-/// waits: the lock is held until it is committed.
+/// Commits a transaction that reads ranges while nothing else is written. To its end, whether or not the
+/// client waits: the lock is held until it is committed. It is evaluated before that, and again if what it
+/// has read was changed: nobody waits while a long range is read.
 async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<Answer<TxnResponse>, Status> {
     let member = Arc::clone(member);
     let committed = tokio::spawn(async move {
+        let mut early = on_thread(&member, &request, Early::evaluate).await?;
+        if early.evaluated.is_unchanged() {
+            let base = early.evaluated.base;
+            return Ok(early.evaluated.respond(base, base));
+        }
         let _alone = member.writes.write().await;
         member.barrier().await?;
-        let reader = Arc::clone(&member);
-        let evaluation = tokio::task::spawn_blocking(move || {
-            without_stop(evaluate_snapshot(&reader, &request, Mode::Exclusive))
-        });
-        let evaluated = evaluation.await.map_err(errors::from_task)??;
+        if early.holds(&member).await? {
+            let transaction = with_hints(early.evaluated.transaction(Mode::Shared), &early.evaluated);
+            match member.engine.transact(transaction).await {
+                Ok(committed) => {
+                    member.committed(&committed);
+                    return Ok(respond(early.evaluated, &committed));
+                }
+                // A single key that it has read.
+                Err(Error::Conflict { .. }) => {}
+                Err(error) => return Err(errors::from_engine(&error)),
+            }
+        }
+        drop(early);
+        let evaluate = |member: &Member, request: &TxnRequest| {
+            without_stop(evaluate_snapshot(member, request, Mode::Exclusive))
+        };
+        let evaluated = on_thread(&member, &request, evaluate).await?;
         if evaluated.is_unchanged() {
             let base = evaluated.base;
             return Ok(evaluated.respond(base, base));
@@ -320,6 +288,63 @@ async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<
         Ok(respond(evaluated, &committed))
     });
     committed.await.map_err(errors::from_task)?
+}
+
+/// Evaluates a transaction on a thread that may block.
+async fn on_thread<T: Send + 'static>(
+    member: &Arc<Member>,
+    request: &Arc<TxnRequest>,
+    evaluate: impl FnOnce(&Member, &TxnRequest) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    let (member, request) = (Arc::clone(member), Arc::clone(request));
+    tokio::task::spawn_blocking(move || evaluate(&member, &request)).await.map_err(errors::from_task)?
+}
+
+/// A transaction that was evaluated while others write.
+struct Early {
+    evaluated: Evaluated,
+    /// What is written since into the ranges that it has read; none where that is compacted already.
+    changes: Option<Vec<Subscription>>,
+}
+
+impl Early {
+    /// Blocks.
+    fn evaluate(member: &Member, request: &TxnRequest) -> Result<Early, Status> {
+        let snapshot = member.latest()?;
+        let evaluated = without_stop(evaluate_at(member, &snapshot, request, Mode::Exclusive))?;
+        let since = |range: &KeyRange| {
+            member.engine.subscribe(Subscribe::new(range.clone()).after(snapshot.revision()))
+        };
+        let changes = evaluated.ranges().iter().map(since).collect::<Result<_, _>>().ok();
+        Ok(Early { evaluated, changes })
+    }
+
+    /// Whether ranges and leases are as they were. The caller lets nobody write meanwhile, and single keys are
+    /// conditions of the commit.
+    async fn holds(&mut self, member: &Member) -> Result<bool, Status> {
+        let current = member.engine.current_revision();
+        if !self.evaluated.leases().all(|(id, _)| member.leases.has(id)) {
+            return Ok(false);
+        }
+        if to_etcd(current) == self.evaluated.base {
+            return Ok(true);
+        }
+        let Some(changes) = self.changes.as_mut().filter(|_| !self.evaluated.reads_changes()) else {
+            return Ok(false);
+        };
+        for changes in changes {
+            loop {
+                changes.request_progress();
+                match changes.next().await {
+                    Ok(Feed::Progress(revision)) if revision >= current => break,
+                    Ok(Feed::Progress(_)) => {}
+                    Ok(Feed::Events(_)) | Err(Error::Compacted { .. }) => return Ok(false),
+                    Err(error) => return Err(errors::from_engine(&error)),
+                }
+            }
+        }
+        Ok(true)
+    }
 }
 
 fn respond(evaluated: Evaluated, committed: &Committed) -> Answer<TxnResponse> {

@@ -2,18 +2,21 @@
 
 use std::sync::Arc;
 
-use plinth_engine::{Engine, Error, Transaction};
+use plinth_engine::{At, Engine, Error, Transaction};
 use tonic::Status;
 
 use crate::errors;
-use crate::leases::{attached, hints_of, lease_name, MAX_TTL};
+use crate::leases::{hints_of, lease_name, HINT_PAGE, MAX_TTL};
 use crate::member::{random_id, Member};
 use crate::numbers::pages;
+use crate::value::lease_of;
 
 /// Shortest time to live, in seconds: three halves of etcd's default election timeout, rounded up.
 const MIN_TTL: i64 = 2;
-/// Keys that one revision deletes for a lease; those of a larger one take several.
+/// Keys that one revision deletes for a lease, and bytes of them, their values and hints. A larger lease takes
+/// several.
 const KEYS_PER_REVISION: usize = 100_000;
+const BYTES_PER_REVISION: usize = 64 << 20;
 
 /// Grants a lease; zero stands for any id. Returns its id and time to live.
 pub(crate) async fn grant(member: &Arc<Member>, id: i64, ttl: i64) -> Result<(i64, i64), Status> {
@@ -49,58 +52,67 @@ pub(crate) async fn revoke(member: &Arc<Member>, ids: Vec<i64>) -> Result<usize,
     let revoked = tokio::spawn(async move {
         let _alone = member.writes.write().await;
         member.barrier().await?;
-        let existing: Vec<i64> = ids.into_iter().filter(|id| member.leases.has(*id)).collect();
-        let reader = Arc::clone(&member);
-        let planned = tokio::task::spawn_blocking(move || {
-            let plan = |id| revocation(&reader.engine, id).map(|transactions| (id, transactions));
-            existing.into_iter().map(plan).collect::<Result<Vec<_>, Error>>()
-        });
-        let planned =
-            planned.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
-        let count = planned.len();
-        // Queued one after the other, so that they are written together.
-        let queued = planned.into_iter().map(|(id, transactions)| {
-            let proposals: Vec<_> =
-                transactions.into_iter().map(|transaction| member.engine.transact(transaction)).collect();
-            (id, proposals)
-        });
-        for (id, proposals) in queued.collect::<Vec<_>>() {
-            for proposal in proposals {
-                let committed = proposal.await.map_err(|error| errors::from_engine(&error))?;
-                if let Some(commit) = &committed.commit {
-                    member.metrics.changed(&commit.events);
-                }
-            }
-            member.leases.remove(id);
-            member.metrics.leases_revoked.inc();
+        let mut existing: Vec<i64> = ids.into_iter().filter(|id| member.leases.has(*id)).collect();
+        let count = existing.len();
+        // Once for all, and again for those that have more keys.
+        while !existing.is_empty() {
+            existing = revoke_part(&member, existing).await?;
         }
         Ok(count)
     });
     revoked.await.map_err(errors::from_task)?
 }
 
-/// The transactions that revoke a lease. Nothing else is written while they are built and committed.
-fn revocation(engine: &Engine, id: i64) -> Result<Vec<Transaction>, Error> {
-    let records = attached(engine, id, |record| record)?;
-    let mut transactions = Vec::new();
-    for records in records.chunks(KEYS_PER_REVISION) {
-        let mut transaction = Transaction::new();
-        for record in records {
-            transaction = transaction.delete(record.key.clone()).having_read(record.clone());
+/// Deletes keys of leases, as many as one revision of each may. Returns the leases that have more; the others
+/// are gone.
+async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>) -> Result<Vec<i64>, Status> {
+    let reader = Arc::clone(member);
+    let planned = tokio::task::spawn_blocking(move || {
+        // Queued one after the other, so that they are written together.
+        let queued = ids.into_iter().map(|id| {
+            let (transaction, is_last) = revocation(&reader.engine, id)?;
+            Ok((id, reader.engine.transact(transaction), is_last))
+        });
+        queued.collect::<Result<Vec<_>, Error>>()
+    });
+    let queued = planned.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
+    let mut left = Vec::new();
+    for (id, proposal, is_last) in queued {
+        let committed = proposal.await.map_err(|error| errors::from_engine(&error))?;
+        if let Some(commit) = &committed.commit {
+            member.metrics.changed(&commit.events);
         }
-        transactions.push(transaction);
+        if !is_last {
+            left.push(id);
+            continue;
+        }
+        member.leases.remove(id);
+        member.metrics.leases_revoked.inc();
     }
-    // Hints of keys that are attached no longer are among them.
+    Ok(left)
+}
+
+/// The transaction that revokes a lease, or the first part of it, and whether it is all. Nothing else is
+/// written while it is built and committed. Reads from disk.
+fn revocation(engine: &Engine, id: i64) -> Result<(Transaction, bool), Error> {
     let prefix = hints_of(id);
-    let mut last = transactions.pop().unwrap_or_default().remove_number(lease_name(id));
-    for hints in pages(engine, &prefix, KEYS_PER_REVISION) {
-        let hints = hints?;
-        let is_full = hints.len() == KEYS_PER_REVISION;
-        last = hints.into_iter().fold(last, |last, (name, _)| last.remove_number(name));
-        if is_full {
-            transactions.push(std::mem::take(&mut last));
+    let snapshot = engine.snapshot(At::Latest)?;
+    let (mut transaction, mut keys, mut bytes) = (Transaction::new(), 0, 0);
+    for hints in pages(engine, &prefix, HINT_PAGE) {
+        for (name, _) in hints? {
+            if keys >= KEYS_PER_REVISION || bytes >= BYTES_PER_REVISION {
+                return Ok((transaction, false));
+            }
+            let key = name.slice(prefix.len()..);
+            keys += 1;
+            bytes += name.len();
+            transaction = transaction.remove_number(name);
+            // A hint of a key that is attached no longer is removed alone.
+            if let Some(record) = snapshot.get(&key)?.filter(|record| lease_of(&record.value) == id) {
+                bytes += record.key.len() + record.value.len();
+                transaction = transaction.delete(record.key.clone()).having_read(record);
+            }
         }
     }
-    transactions.push(last);
-    Ok(transactions)
+    Ok((transaction.remove_number(lease_name(id)), true))
 }

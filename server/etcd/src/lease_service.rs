@@ -54,7 +54,7 @@ pub(crate) async fn time_to_live(
     let mut keys = Vec::new();
     if request.keys {
         let engine = member.engine.clone();
-        let read = tokio::task::spawn_blocking(move || leases::attached(&engine, id, |record| record.key));
+        let read = tokio::task::spawn_blocking(move || leases::attached(&engine, id));
         keys = read.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
     }
     Ok(LeaseTimeToLiveResponse {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use parking_lot::Mutex;
-use plinth_engine::{At, Engine, Error, Event, EventKind, Record};
+use plinth_engine::{At, Engine, Error, Event, EventKind};
 
 use crate::numbers::{pages, PAGE};
 use crate::value::lease_of;
@@ -24,6 +24,8 @@ pub(crate) const MAX_TTL: i64 = 9_000_000_000;
 const EXTENSION: Duration = Duration::from_secs(1);
 /// Hints that are removed at a time.
 pub(crate) const HINTS: usize = 1024;
+/// Hints that are read at a time. Each may be as large as a request.
+pub(crate) const HINT_PAGE: usize = 128;
 /// Hints to be removed that are remembered. What is beyond goes with the lease.
 const MAX_DETACHED: usize = 1 << 20;
 
@@ -53,6 +55,8 @@ pub(crate) fn hint_name(id: i64, key: &[u8]) -> Bytes {
 struct Lease {
     ttl: i64,
     deadline: Instant,
+    /// How often a key was attached to it.
+    attachments: u64,
 }
 
 #[derive(Debug, Default)]
@@ -83,7 +87,7 @@ pub(crate) struct LeaseInfo {
 
 impl State {
     fn insert(&mut self, id: i64, ttl: i64, deadline: Instant) {
-        self.leases.insert(id, Lease { ttl, deadline });
+        self.leases.insert(id, Lease { ttl, deadline, attachments: 0 });
         self.deadlines.insert((deadline, id));
     }
 
@@ -143,6 +147,11 @@ impl Leases {
         Some(LeaseInfo { ttl: lease.ttl, left: i64::try_from(left).unwrap_or(i64::MAX) })
     }
 
+    /// How often a key was attached to a lease since the start; none for a lease that does not exist.
+    pub(crate) fn attachments(&self, id: i64) -> Option<u64> {
+        self.state.lock().leases.get(&id).map(|lease| lease.attachments)
+    }
+
     /// All leases, those that expire first at the beginning.
     pub(crate) fn all(&self) -> Vec<i64> {
         self.state.lock().deadlines.iter().map(|(_, id)| *id).collect()
@@ -181,8 +190,25 @@ impl Leases {
         std::mem::take(&mut *self.detached.lock())
     }
 
-    /// Notes which attachments a commit has ended.
-    pub(crate) fn note_detached(&self, events: &[Arc<Event>]) {
+    /// Notes which attachments a commit has made, and which it has ended.
+    pub(crate) fn note(&self, events: &[Arc<Event>]) {
+        let attached = events.iter().filter_map(|event| match &event.kind {
+            EventKind::Put { value, .. } => Some(lease_of(value)).filter(|id| *id != 0),
+            EventKind::Delete => None,
+        });
+        let mut attached = attached.peekable();
+        if attached.peek().is_some() {
+            let mut state = self.state.lock();
+            for id in attached {
+                if let Some(lease) = state.leases.get_mut(&id) {
+                    lease.attachments += 1;
+                }
+            }
+        }
+        self.note_detached(events);
+    }
+
+    fn note_detached(&self, events: &[Arc<Event>]) {
         let ended = events.iter().filter_map(|event| {
             let before = lease_of(&event.previous.as_ref()?.value);
             let after = match &event.kind {
@@ -200,17 +226,17 @@ impl Leases {
     }
 }
 
-/// The keys that are attached to a lease, in order; of each what `select` takes. Reads from disk.
-pub(crate) fn attached<T>(engine: &Engine, id: i64, select: fn(Record) -> T) -> Result<Vec<T>, Error> {
+/// The keys that are attached to a lease, in order. Reads from disk.
+pub(crate) fn attached(engine: &Engine, id: i64) -> Result<Vec<Bytes>, Error> {
     let prefix = hints_of(id);
     let snapshot = engine.snapshot(At::Latest)?;
-    let mut records = Vec::new();
-    for hints in pages(engine, &prefix, PAGE) {
+    let mut keys = Vec::new();
+    for hints in pages(engine, &prefix, HINT_PAGE) {
         for (name, _) in hints? {
-            let key = name.get(prefix.len()..).unwrap_or_default();
-            let record = snapshot.get(key)?;
-            records.extend(record.filter(|record| lease_of(&record.value) == id).map(select));
+            let key = name.slice(prefix.len()..);
+            let record = snapshot.get(&key)?;
+            keys.extend(record.filter(|record| lease_of(&record.value) == id).map(|_| key));
         }
     }
-    Ok(records)
+    Ok(keys)
 }

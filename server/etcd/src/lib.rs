@@ -24,20 +24,23 @@
 //!
 //! # Modules
 //!
-//! From the top down: [`server`](Server) accepts connections; `grpc` and `http` find the function that
-//! answers. `permitted` asks `auth`, which has users and roles, whether the client may do what it wants.
-//! Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `auth_service`; `lease_service` over
-//! `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`; `snapshot`. `gateway`
-//! translates calls with JSON bodies to those of gRPC and their responses back. `answers` bounds what large
-//! responses take. Below them `member` is the open store with all that etcd keeps beside keys, `numbers`
-//! reads from it, `compaction` compacts it in intervals, `metrics` counts. `keys`, `value` and `errors`
-//! translate ranges, values and errors; `wire` is the crate of the messages.
+//! From the top down: [`server`](Server) accepts connections, `connection` serves one, `client_stream` is
+//! below it; `grpc` and `http` find the function that answers. `permitted` asks `auth`, which has users and
+//! roles, whether the client may do what it wants. Services: `kv` with `range`, `range_stream` and `txn`;
+//! `watch`; `auth_service`; `lease_service` over `lease_changes` and `leases`; `concurrency` with locks and
+//! elections; `maintenance`; `snapshot`. `gateway` translates calls with JSON bodies to those of gRPC and
+//! their responses back. `answers` bounds what large responses take. Below them `member` is the open store
+//! with all that etcd keeps beside keys, `numbers` reads from it, `compaction` compacts it in intervals,
+//! `metrics` counts. `keys`, `value` and `errors` translate ranges, values and errors; `wire` is the crate of
+//! the messages.
 
 mod answers;
 mod auth;
 mod auth_service;
+mod client_stream;
 mod compaction;
 mod concurrency;
+mod connection;
 mod errors;
 mod expiry;
 mod gateway;
@@ -60,6 +63,7 @@ mod range_stream;
 mod restore;
 mod server;
 mod snapshot;
+mod timed_body;
 mod txn;
 mod value;
 mod watch;

@@ -180,6 +180,12 @@ impl Member {
         self.header_at(self.revision())
     }
 
+    /// Completes the header of a response, of which only the revision is set.
+    pub(crate) fn fill(&self, header: &mut Option<ResponseHeader>) {
+        let revision = header.map_or(0, |header| header.revision);
+        *header = Some(self.header_at(revision));
+    }
+
     /// A snapshot of the newest state.
     pub(crate) fn latest(&self) -> Result<Snapshot, Status> {
         self.engine.snapshot(At::Latest).map_err(|error| errors::from_engine(&error))
@@ -217,7 +223,7 @@ impl Member {
     pub(crate) fn committed(&self, committed: &Committed) {
         if let Some(commit) = &committed.commit {
             self.metrics.changed(&commit.events);
-            self.leases.note_detached(&commit.events);
+            self.leases.note(&commit.events);
         }
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
-use crate::auth::AuthOptions;
+use crate::auth::{AuthOptions, JwtOptions, TokenKind};
+use crate::connection::Keepalive;
 
 /// The options of a server.
 #[derive(Debug, Clone, Args)]
@@ -55,15 +56,28 @@ pub struct EtcdOptions {
     /// negative for no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     pub quota_backend_bytes: i64,
-    /// Kind of the tokens that users get: simple. etcd's jwt is refused
+    /// Kind of the tokens that users get: simple, or jwt with options, as
+    /// jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
     #[arg(long, value_name = "KIND", default_value = "simple")]
     pub auth_token: String,
-    /// Seconds that a token lives after its last use
+    /// Seconds that a simple token lives after its last use
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub auth_token_ttl: u64,
     /// Cost of the hashes of passwords by bcrypt, a power of two from 4 to 31
     #[arg(long, value_name = "COST", default_value_t = 10, value_parser = clap::value_parser!(u32).range(4..=31))]
     pub bcrypt_cost: u32,
+    /// Shortest time between two pings of a client; one that pings more often is disconnected
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
+    pub grpc_keepalive_min_time: Duration,
+    /// Time without a sign of a client after which it is pinged; 0 for never
+    #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
+    pub grpc_keepalive_interval: Duration,
+    /// Time that a client has to answer a ping before its connection is closed; 0 for no pings
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    pub grpc_keepalive_timeout: Duration,
+    /// Most streams that a client may have open at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 16_384)]
+    pub max_concurrent_streams: u32,
     /// Interval of progress notifications to watches that want them, at least 100ms
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration,
         alias = "experimental-watch-progress-notify-interval")]
@@ -95,6 +109,8 @@ const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Seconds that a token lives where none are given, and at most: thirty years.
 const DEFAULT_TOKEN_TTL: u64 = 300;
 const LONGEST_TOKEN_TTL: u64 = 1 << 30;
+/// The time between pings where zero is given, which is gRPC's own (grpc-go `defaultKeepalivePolicyMinTime`).
+const DEFAULT_PING_MIN_TIME: Duration = Duration::from_secs(300);
 /// etcd's quota where none is given.
 const DEFAULT_QUOTA: i64 = 2 << 30;
 
@@ -117,18 +133,35 @@ impl EtcdOptions {
         }
     }
 
-    /// How users show who they are, or what is wrong with it.
+    /// How users show who they are, or what is wrong with it. Reads the files of keys.
     pub(crate) fn auth(&self) -> Result<AuthOptions, String> {
-        if self.auth_token != "simple" {
-            return Err(format!("{:?} is not supported; only simple tokens are", self.auth_token));
+        let tokens = match self.auth_token.split(',').next() {
+            Some("simple") => {
+                // etcd takes its default for zero, too.
+                let seconds = if self.auth_token_ttl == 0 { DEFAULT_TOKEN_TTL } else { self.auth_token_ttl };
+                TokenKind::Simple(Duration::from_secs(seconds.min(LONGEST_TOKEN_TTL)))
+            }
+            Some("jwt") => TokenKind::Jwt(JwtOptions::read(&self.auth_token, duration)?),
+            _ => {
+                return Err(format!("auth: invalid auth options: {:?} is no kind of token", self.auth_token))
+            }
+        };
+        let (bcrypt_cost, uses_certificates) = (self.bcrypt_cost, self.client_cert_auth);
+        Ok(AuthOptions { tokens, bcrypt_cost, uses_certificates })
+    }
+
+    /// How connections are kept.
+    pub(crate) fn keepalive(&self) -> Keepalive {
+        let (interval, timeout) = (self.grpc_keepalive_interval, self.grpc_keepalive_timeout);
+        let min_time = match self.grpc_keepalive_min_time {
+            Duration::ZERO => DEFAULT_PING_MIN_TIME,
+            time => time,
+        };
+        Keepalive {
+            min_time,
+            ping: (!interval.is_zero() && !timeout.is_zero()).then_some((interval, timeout)),
+            streams: self.max_concurrent_streams,
         }
-        // etcd takes its default for zero, too.
-        let seconds = if self.auth_token_ttl == 0 { DEFAULT_TOKEN_TTL } else { self.auth_token_ttl };
-        Ok(AuthOptions {
-            token_ttl: Duration::from_secs(seconds.min(LONGEST_TOKEN_TTL)),
-            bcrypt_cost: self.bcrypt_cost,
-            uses_certificates: self.client_cert_auth,
-        })
     }
 
     /// The quota in bytes; zero for none.
@@ -145,28 +178,35 @@ impl EtcdOptions {
     }
 }
 
-/// A duration as Go writes it: `1h30m`, `500ms`.
+/// A duration as Go writes it: `1h30m`, `1.5s`, `500ms`.
 fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("{text:?} is not a duration such as 1h30m or 500ms");
     let mut total = Duration::ZERO;
-    let mut rest = text;
-    if rest.is_empty() {
+    let mut rest = if text == "0" { "" } else { text };
+    if text.is_empty() {
         return Err(invalid());
     }
-    while !rest.is_empty() && rest != "0" {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(invalid)?;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(invalid)?;
         let (number, behind) = rest.split_at(digits);
-        let number: u32 = number.parse().map_err(|_| invalid())?;
-        let unit_len = behind.find(|c: char| c.is_ascii_digit()).unwrap_or(behind.len());
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        let whole: u32 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| invalid())? };
+        let fraction: f64 = format!("0.{fraction}").parse().map_err(|_| invalid())?;
+        let unit_len = behind.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(behind.len());
         let (unit, behind) = behind.split_at(unit_len);
         let unit = match unit {
             "h" => Duration::from_secs(3600),
             "m" => Duration::from_secs(60),
             "s" => Duration::from_secs(1),
             "ms" => Duration::from_millis(1),
+            "us" | "µs" | "μs" => Duration::from_micros(1),
+            "ns" => Duration::from_nanos(1),
             _ => return Err(invalid()),
         };
-        total = total.saturating_add(unit.saturating_mul(number));
+        if number.is_empty() || number == "." {
+            return Err(invalid());
+        }
+        total = total.saturating_add(unit.saturating_mul(whole)).saturating_add(unit.mul_f64(fraction));
         rest = behind;
     }
     Ok(total)
@@ -202,6 +242,26 @@ mod tests {
         assert_eq!(retention("revision", "1000"), Ok(Retention::Revisions(1000)));
         assert!(retention("revision", "1h").is_err());
         assert!(retention("periodic", "often").is_err());
+    }
+
+    #[test]
+    fn durations_are_those_of_go() {
+        for (text, nanos) in [
+            ("0", Some(0)),
+            ("1h30m", Some(5_400_000_000_000)),
+            ("1.5s", Some(1_500_000_000)),
+            (".5ms", Some(500_000)),
+            ("7us", Some(7_000)),
+            ("1m1ns", Some(60_000_000_001)),
+            ("", None),
+            ("5", None),
+            (".s", None),
+            ("1.2.3s", None),
+            ("-1s", None),
+            ("1d", None),
+        ] {
+            assert_eq!(duration(text).ok().map(|time| time.as_nanos()), nanos, "{text}");
+        }
     }
 
     #[test]

@@ -2,18 +2,22 @@
 //! user may do (`auth`), and then it is carried out. Where authentication is not enabled there is nothing to
 //! compare.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use http::Response;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
 use tonic::{Status, Streaming};
 
 use crate::answers::Answer;
-use crate::auth::{Caller, Credentials, Needs};
+use crate::auth::{Caller, Credentials, Needs, Unchanged};
 use crate::member::Member;
 use crate::txn::check;
 use crate::wire::concurrency::{
@@ -29,7 +33,13 @@ use crate::wire::lease::{
     LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use crate::wire::HeaderResponse;
-use crate::{concurrency, errors, kv, lease_service, leases, range, range_stream};
+use crate::{concurrency, errors, kv, lease_service, leases, range, range_body, range_stream};
+
+/// The leases that a stream has kept alive: for whom that was permitted, at which revision of users and roles,
+/// with how many attachments.
+type RenewedLeases = HashMap<i64, (Caller, u64, Option<u64>)>;
+/// Leases of a stream that this is remembered of.
+const RENEWED_LEASES: usize = 1024;
 
 /// A member as the client of a request sees it.
 #[derive(Clone)]
@@ -39,19 +49,36 @@ pub(crate) struct Permitted {
 }
 
 impl Permitted {
-    /// Refuses a Range that its user may not make; returns the user.
-    pub(crate) async fn check_range(&self, request: &RangeRequest) -> Result<Caller, Status> {
+    /// Refuses a request of who is not root.
+    pub(crate) fn check_root(&self) -> Result<(), Status> {
+        self.member.auth.check_root(&self.credentials).map(drop)
+    }
+
+    /// Refuses a request of nobody, where requests need a user.
+    pub(crate) fn check_known(&self) -> Result<Caller, Status> {
+        self.member.auth.known_caller(&self.credentials)
+    }
+
+    /// Refuses a Range that is none, or that its user may not make. What is returned is held until the state
+    /// that is read is pinned: no longer, since changes of users and roles wait for it.
+    async fn permit_range(&self, request: &RangeRequest) -> Result<Unchanged, Status> {
         range::check(request)?;
+        let unchanged = self.member.auth.shared().await;
         let needs = Needs::default().read(&request.key, &request.range_end);
-        permit(&self.member, &self.credentials, needs).await
+        permit(&self.member, &self.credentials, needs).await?;
+        Ok(unchanged)
     }
 
     /// Range, with its response as a message.
     pub(crate) async fn range(self, request: RangeRequest) -> Result<Answer<RangeResponse>, Status> {
-        let caller = self.check_range(&request).await?;
-        let response = kv::range(&self.member, request).await?;
-        self.member.auth.check_unchanged(&caller)?;
-        Ok(response)
+        let unchanged = self.permit_range(&request).await?;
+        range::answer(&self.member, request, unchanged).await
+    }
+
+    /// Range, with its response as it goes over the wire.
+    pub(crate) async fn range_body(self, request: RangeRequest) -> Result<Response<Body>, Status> {
+        let unchanged = self.permit_range(&request).await?;
+        range_body::answer(&self.member, request, unchanged).await
     }
 
     /// RangeStream.
@@ -59,10 +86,8 @@ impl Permitted {
         self,
         request: RangeRequest,
     ) -> Result<mpsc::Receiver<Result<RangeStreamResponse, Status>>, Status> {
-        // Until the state that is read is pinned.
-        let _unchanged = self.member.auth.shared().await;
-        self.check_range(&request).await?;
-        range_stream::serve(&self.member, request).await
+        let unchanged = self.permit_range(&request).await?;
+        range_stream::serve(&self.member, request, unchanged).await
     }
 
     /// Put.
@@ -90,26 +115,36 @@ impl Permitted {
 
     /// Txn.
     pub(crate) async fn txn(self, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
-        self.run_to_its_end(|Permitted { member, credentials }| async move {
-            if member.auth.is_enabled() {
-                // How deep it is nested is bounded by that.
-                check::txn(&request, member.limits.txn_operations)?;
-                permit(&member, &credentials, Needs::default().txn(&request)).await?;
-            }
-            kv::txn(&member, request).await
+        if check::is_read_only(&request) {
+            let unchanged = self.member.auth.shared().await;
+            self.permit_txn(&request).await?;
+            return kv::txn(&self.member, request, unchanged).await;
+        }
+        self.run_to_its_end(|client| async move {
+            client.permit_txn(&request).await?;
+            kv::txn(&client.member, request, None).await
         })
         .await
     }
 
+    async fn permit_txn(&self, request: &TxnRequest) -> Result<(), Status> {
+        if self.member.auth.is_enabled() {
+            // How deep it is nested is bounded by that.
+            check::txn(request, self.member.limits.txn_operations)?;
+            permit(&self.member, &self.credentials, Needs::default().txn(request)).await?;
+        }
+        Ok(())
+    }
+
     /// Compact.
     pub(crate) async fn compact(self, request: CompactionRequest) -> Result<HeaderResponse, Status> {
-        self.member.auth.check_root(&self.credentials)?;
+        self.check_root()?;
         kv::compact(&self.member, request).await
     }
 
     /// LeaseGrant.
     pub(crate) async fn grant_lease(self, request: LeaseGrantRequest) -> Result<LeaseGrantResponse, Status> {
-        self.member.auth.known_caller(&self.credentials)?;
+        self.check_known()?;
         lease_service::grant(&self.member, request).await
     }
 
@@ -128,17 +163,35 @@ impl Permitted {
         self,
         requests: Streaming<LeaseRequest>,
     ) -> impl Stream<Item = Result<LeaseKeepAliveResponse, Status>> {
+        let permitted = Arc::new(Mutex::new(RenewedLeases::new()));
         requests.then(move |request| {
-            let Permitted { member, credentials } = self.clone();
+            let (client, permitted) = (self.clone(), Arc::clone(&permitted));
             async move {
                 let id = request?.id;
-                if member.auth.is_enabled() {
-                    let caller = member.auth.known_caller(&credentials)?;
-                    permit_leases(&member, &caller, [id], Needs::write).await?;
+                if client.member.auth.is_enabled() {
+                    client.permit_renewal(id, &permitted).await?;
                 }
-                Ok(lease_service::keep_alive(&member, id))
+                Ok(lease_service::keep_alive(&client.member, id))
             }
         })
+    }
+
+    /// Refuses a client that may not write all keys of a lease. They are read again when the lease has got a
+    /// key since, or users have changed: a lease is kept alive often, and may have many keys.
+    async fn permit_renewal(&self, id: i64, permitted: &Mutex<RenewedLeases>) -> Result<(), Status> {
+        let caller = self.check_known()?;
+        let attachments = self.member.leases.attachments(id);
+        let is_permitted = (caller.clone(), self.member.auth.state().revision, attachments);
+        if permitted.lock().get(&id) == Some(&is_permitted) {
+            return Ok(());
+        }
+        permit_leases(&self.member, &caller, [id], Needs::write).await?;
+        let mut permitted = permitted.lock();
+        if permitted.len() >= RENEWED_LEASES {
+            permitted.clear();
+        }
+        permitted.insert(id, is_permitted);
+        Ok(())
     }
 
     /// LeaseTimeToLive.
@@ -146,7 +199,7 @@ impl Permitted {
         self,
         request: LeaseTimeToLiveRequest,
     ) -> Result<LeaseTimeToLiveResponse, Status> {
-        let caller = self.member.auth.known_caller(&self.credentials)?;
+        let caller = self.check_known()?;
         if request.keys {
             permit_leases(&self.member, &caller, [request.id], Needs::read).await?;
         }
@@ -157,7 +210,7 @@ impl Permitted {
 
     /// LeaseLeases.
     pub(crate) async fn leases(self) -> Result<LeaseLeasesResponse, Status> {
-        let caller = self.member.auth.known_caller(&self.credentials)?;
+        let caller = self.check_known()?;
         permit_leases(&self.member, &caller, self.member.leases.all(), Needs::read).await?;
         Ok(lease_service::all(&self.member))
     }
@@ -310,7 +363,7 @@ async fn permit_leases(
     let (member, caller) = (Arc::clone(member), caller.clone());
     let checked = tokio::task::spawn_blocking(move || {
         ids.into_iter().filter(|id| member.leases.has(*id)).try_for_each(|id| {
-            let attached = leases::attached(&member.engine, id, |record| record.key);
+            let attached = leases::attached(&member.engine, id);
             let keys = attached.map_err(|error| errors::from_engine(&error))?;
             let needs = keys.iter().fold(Needs::default(), |needs, key| need(needs, key, &Bytes::new()));
             member.auth.check_ranges(&caller, &needs)
@@ -327,8 +380,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::auth::AuthOptions;
-    use crate::auth_service as service;
+    use crate::auth::{AuthOptions, TokenKind};
     use crate::member::Limits;
     use crate::wire::auth::{AuthenticateRequest, NameRequest, UserAddRequest, UserRoleRequest};
 
@@ -343,24 +395,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let limits =
             Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
-        let auth =
-            AuthOptions { token_ttl: Duration::from_secs(300), bcrypt_cost: 4, uses_certificates: false };
+        let tokens = TokenKind::Simple(Duration::from_secs(300));
+        let auth = AuthOptions { tokens, bcrypt_cost: 4, uses_certificates: false };
         let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
-        let nobody = Credentials::default();
+        let nobody = Permitted { member, credentials: Credentials::default() };
         for name in ["root", "other"] {
             let (name, password) = (name.to_owned(), "secret".to_owned());
             let user = UserAddRequest { name: name.clone(), password, options: None };
-            service::add_user(&member, &nobody, user).await.unwrap();
+            nobody.clone().add_user(user).await.unwrap();
             let role = UserRoleRequest { user: name, role: "root".to_owned() };
-            service::grant_role(&member, &nobody, role).await.unwrap();
+            nobody.clone().grant_role(role).await.unwrap();
         }
-        service::enable(&member, &nobody).await.unwrap();
+        nobody.clone().enable_auth().await.unwrap();
         let mut clients = Vec::new();
         for name in ["root", "other"] {
             let login = AuthenticateRequest { name: name.to_owned(), password: "secret".to_owned() };
-            let token = service::authenticate(&member, login).await.unwrap().token;
-            let credentials = Credentials { token: Some(token.into()), common_name: None };
-            clients.push(Permitted { member: Arc::clone(&member), credentials });
+            let token = nobody.clone().authenticate(login).await.unwrap().token;
+            let credentials = Credentials { token: Some(token.into()), ..Credentials::default() };
+            clients.push(Permitted { credentials, ..nobody.clone() });
         }
         let other = clients.pop().unwrap();
         (dir, clients.pop().unwrap(), other)
@@ -377,7 +429,7 @@ mod tests {
         assert!(timeout(SHORT, &mut request).await.is_err(), "it waits");
         let request = (!leaves).then_some(request);
         let name = NameRequest { name: "other".to_owned() };
-        let mut deleted = Box::pin(service::delete_user(&member, &root.credentials, name));
+        let mut deleted = Box::pin(root.clone().delete_user(name));
         let waits = timeout(SHORT, &mut deleted).await.is_err();
         drop((alone, writing));
         if let Some(request) = request {
@@ -408,6 +460,9 @@ mod tests {
         let (_dir, root, other) = guarded().await;
         let all = RangeRequest { key: bytes("\0"), range_end: bytes("\0"), ..RangeRequest::default() };
         let mut parts = other.range_stream(all).await.unwrap();
+        // Nobody reads it yet, and users can be changed.
+        let name = NameRequest { name: "other".to_owned() };
+        timeout(SHORT, root.clone().delete_user(name)).await.expect("it does not wait").unwrap();
         root.member.engine.transact(Transaction::new().put("later", "")).wait().unwrap();
         let part = parts.recv().await.unwrap().unwrap();
         assert_eq!(part.range_response.unwrap().count, 0);

@@ -1,16 +1,21 @@
-//! Range requests: reads of one snapshot.
+//! Range requests: reads of one snapshot. There is one way to carry them out ([`read`]), and three forms of
+//! response: a message ([`answer`]), the bytes on the wire (`range_body`), and parts (`range_stream`). What a
+//! transaction reads goes through [`execute`], too.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_engine::Snapshot;
+use plinth_engine::{InMemory, Snapshot};
 use tonic::Status;
 
-use crate::answers::Reservation;
+use crate::answers::{Answer, Reservation};
+use crate::auth::Unchanged;
 use crate::errors;
 use crate::keys::Keys;
-use crate::value::entry_key_value;
+use crate::member::Member;
+use crate::value::{entry_key_value, key_value, to_etcd};
 use crate::wire::kv::{sort_order, sort_target, KeyValue, RangeRequest, RangeResponse};
 use crate::wire::ResponseHeader;
 
@@ -60,6 +65,90 @@ pub(crate) fn has_revision_filters(request: &RangeRequest) -> bool {
 /// Whether the response is not just the first keys of the range.
 pub(crate) fn is_selective(request: &RangeRequest) -> bool {
     !has_default_order(request) || has_revision_filters(request)
+}
+
+/// What a request reads.
+pub(crate) enum Source {
+    /// One key that was in memory, as the response to the request.
+    Known(Answer<RangeResponse>),
+    /// A snapshot, and the newest revision.
+    Snapshot(Snapshot, i64),
+}
+
+/// Carries out a Range: `read` makes the response of what the request reads, on a thread that may block unless
+/// that is known. `unchanged` is released when it is pinned.
+pub(crate) async fn read<T: Send + 'static>(
+    member: &Arc<Member>,
+    request: RangeRequest,
+    unchanged: Unchanged,
+    read: impl FnOnce(&Arc<Member>, &RangeRequest, Source) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
+    check(&request)?;
+    member.metrics.ranges.inc();
+    if let Some(known) = in_memory(member, &request)? {
+        drop(unchanged);
+        return read(member, &request, Source::Known(known));
+    }
+    let member = Arc::clone(member);
+    let done = tokio::task::spawn_blocking(move || {
+        let latest = member.latest()?;
+        let current = to_etcd(latest.revision());
+        let snapshot = match request.revision > 0 {
+            true => member.snapshot_at(request.revision, current)?,
+            false => latest,
+        };
+        drop(unchanged);
+        read(&member, &request, Source::Snapshot(snapshot, current))
+    });
+    done.await.map_err(errors::from_task)?
+}
+
+/// Range, with its response as a message.
+pub(crate) async fn answer(
+    member: &Arc<Member>,
+    request: RangeRequest,
+    unchanged: Unchanged,
+) -> Result<Answer<RangeResponse>, Status> {
+    read(member, request, unchanged, message).await
+}
+
+/// The response to a request as a message. Blocks.
+pub(crate) fn message(
+    member: &Arc<Member>,
+    request: &RangeRequest,
+    source: Source,
+) -> Result<Answer<RangeResponse>, Status> {
+    match source {
+        Source::Known(answer) => Ok(answer),
+        Source::Snapshot(snapshot, current) => {
+            let mut held = member.answers.begin();
+            let mut message = execute(&snapshot, &Overlay::new(), request, current, &mut held)?;
+            member.fill(&mut message.header);
+            Ok(Answer { message, held })
+        }
+    }
+}
+
+/// The newest state of one key, if it is in memory and belongs to one revision beyond doubt.
+fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<Answer<RangeResponse>>, Status> {
+    let Keys::One(key) = Keys::of(&request.key, &request.range_end) else { return Ok(None) };
+    if request.revision > 0 {
+        return Ok(None);
+    }
+    let before = member.engine.current_revision();
+    let found = member.engine.get_in_memory(&key).map_err(|error| errors::from_engine(&error))?;
+    let InMemory::Known(record) = found else { return Ok(None) };
+    let revision = match &record {
+        // It was the newest at both: at the revision before the read, and at its own.
+        Some(record) => before.max(record.mod_revision),
+        None if member.engine.current_revision() == before => before,
+        None => return Ok(None),
+    };
+    let found = record.map(|record| key_value(&record));
+    let mut held = member.answers.begin();
+    let mut message = of_one(request, found, to_etcd(revision), &mut held)?;
+    member.fill(&mut message.header);
+    Ok(Some(Answer { message, held }))
 }
 
 /// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest

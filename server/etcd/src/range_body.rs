@@ -23,11 +23,11 @@ use tonic::metadata::GRPC_CONTENT_TYPE;
 use tonic::Status;
 
 use crate::answers::{self, Answer, Reservation};
+use crate::auth::Unchanged;
 use crate::errors;
 use crate::keys::Keys;
-use crate::kv;
 use crate::member::Member;
-use crate::range::{self, MAX_RESPONSE};
+use crate::range::{self, Source, MAX_RESPONSE};
 use crate::value::{lease_and_value, to_etcd, version};
 use crate::wire::kv::{RangeRequest, RangeResponse};
 use crate::wire::ResponseHeader;
@@ -53,12 +53,14 @@ struct Outgoing {
     held: Option<Reservation>,
 }
 
-/// Answers a request.
-pub(crate) async fn answer(member: &Arc<Member>, request: RangeRequest) -> Response<Body> {
-    match read(member, request).await {
-        Ok(outgoing) => respond(member, outgoing),
-        Err(status) => status.into_http(),
-    }
+/// Range, with its response as it goes over the wire.
+pub(crate) async fn answer(
+    member: &Arc<Member>,
+    request: RangeRequest,
+    unchanged: Unchanged,
+) -> Result<Response<Body>, Status> {
+    let outgoing = range::read(member, request, unchanged, outgoing).await?;
+    Ok(respond(member, outgoing))
 }
 
 fn respond(member: &Member, outgoing: Outgoing) -> Response<Body> {
@@ -91,21 +93,14 @@ fn data(piece: Piece) -> Result<Frame<Bytes>, Status> {
 /// A piece of a message, or why there are no more.
 type Piece = Result<Bytes, Status>;
 
-async fn read(member: &Arc<Member>, request: RangeRequest) -> Result<Outgoing, Status> {
-    range::check(&request)?;
-    member.metrics.ranges.inc();
-    if let Some(answer) = kv::in_memory(member, &request)? {
-        return of_response(answer);
-    }
-    let member = Arc::clone(member);
-    let read = tokio::task::spawn_blocking(move || {
-        if range::is_selective(&request) {
-            return of_response(kv::from_snapshot(&member, &request)?);
+/// The response to a request. Blocks.
+fn outgoing(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Result<Outgoing, Status> {
+    match source {
+        Source::Snapshot(snapshot, current) if !range::is_selective(request) => {
+            of_records(&snapshot, request, &member.header_at(current))
         }
-        let (snapshot, current) = kv::snapshot(&member, &request)?;
-        of_records(&snapshot, &request, &member.header_at(current))
-    });
-    read.await.map_err(errors::from_task)?
+        source => of_response(range::message(member, request, source)?),
+    }
 }
 
 fn of_response(answer: Answer<RangeResponse>) -> Result<Outgoing, Status> {

@@ -7,21 +7,29 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use crate::answers::PATIENCE;
+use crate::answers::{Answer, PATIENCE};
+use crate::auth::Unchanged;
 use crate::errors;
 use crate::keys::Keys;
 use crate::member::Member;
+use crate::range::{self, Source};
 use crate::value::entry_key_value;
 use crate::wire::kv::{RangeRequest, RangeResponse, RangeStreamResponse};
-use crate::{kv, range};
 
 /// Parts that wait for the client.
 const PARTS: usize = 2;
 
 type Part = Result<RangeStreamResponse, Status>;
 
+/// What is sent.
+enum Reader {
+    /// All of it, in one part.
+    Whole(Answer<RangeResponse>),
+    Range(RangeReader),
+}
+
 /// A range that is being read.
-struct Reader {
+struct RangeReader {
     range: Range,
     /// Keys that are returned at most.
     limit: usize,
@@ -39,17 +47,15 @@ struct Reader {
 pub(crate) async fn serve(
     member: &Arc<Member>,
     request: RangeRequest,
+    unchanged: Unchanged,
 ) -> Result<mpsc::Receiver<Part>, Status> {
-    range::check(&request)?;
     if !range::has_default_order(&request) {
         return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
     }
     if range::has_revision_filters(&request) {
         return Err(Status::unimplemented("RangeStream does not support revision filters"));
     }
-    let opener = Arc::clone(member);
-    let opened = tokio::task::spawn_blocking(move || Reader::open(&opener, &request)).await;
-    let reader = opened.map_err(errors::from_task)??;
+    let reader = range::read(member, request, unchanged, Reader::open).await?;
     let (out, parts) = mpsc::channel(PARTS);
     let member = Arc::clone(member);
     tokio::spawn(async move {
@@ -62,7 +68,11 @@ pub(crate) async fn serve(
 }
 
 /// Sends all parts. No thread waits for the client.
-async fn send(member: &Member, mut reader: Reader, out: &mpsc::Sender<Part>) -> Result<(), Status> {
+async fn send(member: &Member, reader: Reader, out: &mpsc::Sender<Part>) -> Result<(), Status> {
+    let mut reader = match reader {
+        Reader::Whole(answer) => return send_part(answer.message, out).await.map(drop),
+        Reader::Range(reader) => reader,
+    };
     loop {
         let read = tokio::task::spawn_blocking(move || {
             let part = reader.next_part();
@@ -74,30 +84,40 @@ async fn send(member: &Member, mut reader: Reader, out: &mpsc::Sender<Part>) -> 
         if is_last {
             response.header = Some(member.header_at(reader.current));
         }
-        let part = Ok(RangeStreamResponse { range_response: Some(response) });
-        // A client that does not read holds the state of the store.
-        match tokio::time::timeout(PATIENCE, out.send(part)).await {
-            Ok(Ok(())) if !is_last => {}
-            Ok(_) => return Ok(()),
-            Err(_) => return Err(errors::timed_out()),
+        if !send_part(response, out).await? || is_last {
+            return Ok(());
         }
     }
 }
 
+/// Returns whether the client is still there. One that does not read holds the state of the store.
+async fn send_part(response: RangeResponse, out: &mpsc::Sender<Part>) -> Result<bool, Status> {
+    let part = Ok(RangeStreamResponse { range_response: Some(response) });
+    match tokio::time::timeout(PATIENCE, out.send(part)).await {
+        Ok(sent) => Ok(sent.is_ok()),
+        Err(_) => Err(errors::timed_out()),
+    }
+}
+
 impl Reader {
-    fn open(member: &Member, request: &RangeRequest) -> Result<Reader, Status> {
-        let (snapshot, current) = kv::snapshot(member, request)?;
+    fn open(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Result<Reader, Status> {
+        let (snapshot, current) = match source {
+            Source::Known(answer) => return Ok(Reader::Whole(answer)),
+            Source::Snapshot(snapshot, current) => (snapshot, current),
+        };
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        Ok(Reader {
+        Ok(Reader::Range(RangeReader {
             range: snapshot.range(&Keys::of(&request.key, &request.range_end).to_range()),
             limit: if request.count_only { 0 } else { limit },
             keys_only: request.keys_only,
             part_bytes: member.limits.request_bytes,
             count: 0,
             current,
-        })
+        }))
     }
+}
 
+impl RangeReader {
     /// The next part, and whether it is the last. Blocks.
     fn next_part(&mut self) -> Result<(RangeResponse, bool), Status> {
         let (mut kvs, mut bytes) = (Vec::new(), 0);

@@ -1,51 +1,29 @@
-//! [`Server`]: listeners, connections, and the tasks beside them.
+//! [`Server`]: listeners, and the tasks beside them.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use plinth_http::{max_connections, Connections};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{lookup_host, TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_io_timeout::TimeoutStream;
+use tokio::net::{lookup_host, TcpListener};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::body::Body;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::answers::{self, PATIENCE};
-use crate::gateway;
-use crate::grpc::{self, CommonName, Services};
+use crate::connection::{self, Accepted, Keepalive, GRACE};
+use crate::grpc::Services;
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
 use crate::options::EtcdOptions;
-use crate::{compaction, expiry, http as plain};
+use crate::{compaction, expiry};
 
-/// Connections at a time; further ones wait to be accepted.
+/// Connections at a time, and of these from one address.
 const CONNECTIONS: usize = 16_384;
-/// Time for a TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time for calls to end when the server stops.
-const GRACE: Duration = Duration::from_secs(5);
-/// Streams of a connection: each watch client has one for all of its watches.
-const STREAMS: u32 = 16_384;
-/// Bytes that a client may send ahead on a stream, and on a connection.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Bytes that wait in a stream for a client that does not read.
-const SEND_BUFFER: usize = 1 << 20;
+const CONNECTIONS_PER_PEER: usize = CONNECTIONS / 2;
 /// How often the size of the store is looked at.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -72,6 +50,7 @@ pub struct Server {
     services: Arc<Services>,
     listeners: Vec<(TcpListener, Option<TlsAcceptor>)>,
     retention: crate::options::Retention,
+    keepalive: Keepalive,
 }
 
 /// A URL of `--listen-client-urls`.
@@ -122,7 +101,8 @@ impl Server {
             progress_interval: options.progress_interval(),
             stop: CancellationToken::new(),
         };
-        Ok(Server { services: Arc::new(services), listeners, retention })
+        let keepalive = options.keepalive();
+        Ok(Server { services: Arc::new(services), listeners, retention, keepalive })
     }
 
     /// The addresses that it listens on.
@@ -148,16 +128,18 @@ impl Server {
         self,
         stop: impl std::future::Future<Output = ()>,
     ) -> Result<(), plinth_engine::Error> {
-        let Server { services, listeners, retention } = self;
+        let Server { services, listeners, retention, keepalive } = self;
         let (member, token) = (Arc::clone(&services.member), services.stop.clone());
         let tasks = TaskTracker::new();
         tasks.spawn(expiry::run(Arc::clone(&member), token.clone()));
         tasks.spawn(compaction::run(Arc::clone(&member), retention, token.clone()));
         tasks.spawn(measure(Arc::clone(&member), token.clone()));
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let connections = Connections::new(max_connections(CONNECTIONS), CONNECTIONS_PER_PEER);
+        let shared = Shared { services, connections, keepalive, tasks: tasks.clone() };
         for (listener, tls) in listeners {
-            tasks.spawn(accept(listener, tls, Arc::clone(&services), Arc::clone(&room), tasks.clone()));
+            tasks.spawn(accept(listener, tls, shared.clone()));
         }
+        drop(shared);
         stop.await;
         token.cancel();
         tasks.close();
@@ -240,137 +222,35 @@ fn tls(options: &EtcdOptions) -> Result<TlsAcceptor, StartError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn accept(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+/// What the connections of all listeners have in common.
+#[derive(Clone)]
+struct Shared {
     services: Arc<Services>,
-    room: Arc<Semaphore>,
+    connections: Arc<Connections>,
+    keepalive: Keepalive,
     tasks: TaskTracker,
-) {
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Shared) {
+    let Shared { services, connections, keepalive, tasks } = shared;
     loop {
-        let accepted = async {
-            let permit = Arc::clone(&room).acquire_owned().await.ok()?;
-            Some((listener.accept().await, permit))
-        };
-        let (accepted, permit) = tokio::select! {
-            accepted = accepted => match accepted {
-                Some(accepted) => accepted,
-                None => return,
-            },
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = services.stop.cancelled() => return,
         };
-        match accepted {
-            Ok((stream, _)) => {
-                let (tls, services) = (tls.clone(), Arc::clone(&services));
-                tasks.spawn(async move {
-                    connection(stream, tls, services).await;
-                    drop(permit);
-                });
-            }
+        let (stream, peer) = match accepted {
+            Ok((stream, peer)) => (stream, peer.ip()),
             Err(error) => {
                 tracing::warn!(%error, "connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
             }
-        }
-    }
-}
-
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, services: Arc<Services>) {
-    // Small frames are not held back; without it they only come later.
-    let _ = stream.set_nodelay(true);
-    match tls {
-        None => serve_connection(stream, None, services).await,
-        Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let name = common_name(stream.get_ref().1.peer_certificates());
-                serve_connection(stream, name, services).await;
-            }
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-            Err(_) => tracing::debug!("TLS handshake took too long"),
-        },
-    }
-}
-
-/// The common name of a verified client certificate; of several the last one, as Go has it.
-fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<CommonName> {
-    let (_, certificate) = X509Certificate::from_der(certificates?.first()?).ok()?;
-    let name = certificate.subject().iter_common_name().last()?.as_str().ok()?;
-    (!name.is_empty()).then(|| CommonName(name.into()))
-}
-
-async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    name: Option<CommonName>,
-    services: Arc<Services>,
-) {
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(PATIENCE));
-    let stream = Box::pin(stream);
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER);
-    let stop = services.stop.clone();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let services = Arc::clone(&services);
-        if let Some(name) = &name {
-            request.extensions_mut().insert(name.clone());
-        }
-        async move { Ok::<_, Infallible>(answer(&services, request).await) }
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(GRACE, connection).await {
-                Ok(ended) => ended,
-                Err(_) => return,
-            }
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
-    }
-}
-
-async fn answer(services: &Services, request: Request<Incoming>) -> Response<Body> {
-    let content_type = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
-    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
-        return answers::paced(grpc::answer(services, request.map(Body::new)).await);
-    }
-    match request.uri().path().starts_with(gateway::PREFIX) {
-        true => answers::paced(gateway::answer(services, request).await),
-        false => plain::answer(&services.member, request).await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, DnType, KeyPair};
-
-    use super::*;
-
-    #[test]
-    fn the_last_common_name_counts() {
-        let named = |names: &[(DnType, &str)]| {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.distinguished_name = rcgen::DistinguishedName::new();
-            names.iter().for_each(|(kind, name)| params.distinguished_name.push(kind.clone(), *name));
-            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-            common_name(Some(&[certificate.der().clone()])).map(|name| name.0.to_string())
         };
-        let again = DnType::CustomDnType(vec![2, 5, 4, 3]);
-        assert_eq!(named(&[(DnType::CommonName, "root")]).as_deref(), Some("root"));
-        assert_eq!(named(&[(DnType::CommonName, "root"), (again, "u")]).as_deref(), Some("u"));
-        assert_eq!(named(&[(DnType::OrganizationName, "root")]), None);
-        assert_eq!(named(&[(DnType::CommonName, "")]), None);
-        assert!(common_name(None).is_none());
+        let Some((slot, evicted)) = connections.admit(peer) else {
+            tracing::debug!(%peer, "connection is closed, there are too many");
+            continue;
+        };
+        let accepted = Accepted { stream, peer, tls: tls.clone(), slot, evicted };
+        tasks.spawn(connection::serve(accepted, keepalive, Arc::clone(&services)));
     }
 }

@@ -10,29 +10,36 @@
 //! | `auth.user.` and an encoded [`User`] | 1 |
 //! | `auth.role.` and an encoded [`Role`] | 1 |
 //!
-//! A change ends before a request that needs the changed permissions begins to write: requests hold
-//! [`Auth::shared`] from the check to the commit, and a change has it alone.
+//! Requests hold [`Auth::shared`] from the check of their permission until they are carried out, or until what
+//! they read is pinned. A change is stored and published, and then waits for the requests that began before it:
+//! once it is acknowledged nothing is carried out that it forbids. No request waits for a change.
 
+mod hashing;
+mod jwt;
 mod permissions;
 mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
 use plinth_engine::{Engine, Error, Transaction};
 use prost::Message as _;
-use tokio::sync::{OwnedRwLockReadGuard, RwLock as Gate, Semaphore};
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock as Gate};
 use tonic::Status;
 
 use crate::wire::auth::{Role, User};
 use crate::{errors, numbers};
+#[cfg(test)]
+pub(crate) use hashing::most_at_once;
+pub(crate) use hashing::{HashQueue, Turn};
+pub(crate) use jwt::JwtOptions;
 use permissions::UserPermissions;
 pub(crate) use permissions::{is_valid_range, Needs};
-pub(crate) use tokens::Tokens;
+pub(crate) use tokens::{TokenKind, Tokens};
 
 /// The user and the role that may do everything.
 pub(crate) const ROOT: &str = "root";
@@ -40,14 +47,12 @@ const ENABLED: &str = "auth.enabled";
 const REVISION: &str = "auth.revision";
 const USER: &[u8] = b"auth.user.";
 const ROLE: &[u8] = b"auth.role.";
-/// Passwords that are hashed at a time: each takes a processor for a good part of a second.
-pub(crate) const HASHED_AT_ONCE: usize = 4;
 
 /// How users show who they are.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthOptions {
-    /// How long a token lives after its last use.
-    pub token_ttl: Duration,
+    /// Kind of their tokens.
+    pub tokens: TokenKind,
     /// The cost of hashes by bcrypt, a power of two.
     pub bcrypt_cost: u32,
     /// Whether the common name of a client certificate is a user.
@@ -61,6 +66,8 @@ pub(crate) struct Credentials {
     pub token: Option<Arc<str>>,
     /// The common name of the client certificate of its connection.
     pub common_name: Option<Arc<str>>,
+    /// The address of its client.
+    pub peer: Option<IpAddr>,
 }
 
 /// The user of a request, and the revision of users and roles at which that was found out.
@@ -92,9 +99,15 @@ pub(crate) struct Auth {
     pub(crate) enabled: AtomicBool,
     pub(crate) state: RwLock<Arc<State>>,
     pub(crate) tokens: Tokens,
-    pub(crate) gate: Arc<Gate<()>>,
-    pub(crate) hashing: Arc<Semaphore>,
+    pub(crate) hashing: HashQueue,
+    /// Held while users or roles are changed: by one request at a time.
+    pub(crate) changing: Mutex<()>,
+    /// Held by the requests that began since the last change; each change makes another one.
+    gate: RwLock<Arc<Gate<()>>>,
 }
+
+/// A request that was permitted is being carried out. None where everything is permitted.
+pub(crate) type Unchanged = Option<OwnedRwLockReadGuard<()>>;
 
 impl State {
     /// Reads what a store has.
@@ -196,9 +209,10 @@ impl Auth {
         Ok(Auth {
             enabled: AtomicBool::new(state.enabled),
             state: RwLock::new(Arc::new(state)),
-            tokens: Tokens::new(options.token_ttl),
-            gate: Arc::default(),
-            hashing: Arc::new(Semaphore::new(HASHED_AT_ONCE)),
+            tokens: Tokens::new(&options.tokens),
+            hashing: HashQueue::default(),
+            changing: Mutex::default(),
+            gate: RwLock::default(),
             options,
         })
     }
@@ -213,12 +227,28 @@ impl Auth {
         Arc::clone(&self.state.read())
     }
 
-    /// Held while a request that was permitted is carried out; none where everything is permitted.
-    pub(crate) async fn shared(&self) -> Option<OwnedRwLockReadGuard<()>> {
-        match self.is_enabled() {
-            true => Some(Arc::clone(&self.gate).read_owned().await),
-            false => None,
+    /// Held while a request that was permitted is carried out.
+    pub(crate) async fn shared(&self) -> Unchanged {
+        if !self.is_enabled() {
+            return None;
         }
+        loop {
+            let gate = Arc::clone(&self.gate.read());
+            let held = Arc::clone(&gate).read_owned().await;
+            // A change has begun to wait for those that hold the one before.
+            if Arc::ptr_eq(&gate, &self.gate.read()) {
+                return Some(held);
+            }
+        }
+    }
+
+    /// Makes users and roles those of a state, and waits for requests that were permitted by the one before.
+    pub(crate) async fn publish(&self, state: State) {
+        let enabled = state.enabled;
+        *self.state.write() = Arc::new(state);
+        self.enabled.store(enabled, Ordering::Release);
+        let before = std::mem::take(&mut *self.gate.write());
+        drop(before.write().await);
     }
 
     /// The user of a request; none if it has brought nothing along.
@@ -231,7 +261,7 @@ impl Auth {
         }
         let revision = self.state().revision;
         if let Some(token) = &credentials.token {
-            let name = self.tokens.user(token).ok_or_else(errors::invalid_token)?;
+            let (name, revision) = self.tokens.user(token, revision).ok_or_else(errors::invalid_token)?;
             return Ok(Caller { name, revision });
         }
         Ok(match &credentials.common_name {

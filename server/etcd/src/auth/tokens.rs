@@ -1,4 +1,5 @@
-//! Simple tokens: random names of users, in memory, which end when they are not used for a time.
+//! The tokens of users: signed ones (`jwt.rs`), or simple ones: random, in memory, ended when they are not
+//! used for a time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,6 +7,63 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tonic::Status;
+
+use super::jwt::JwtOptions;
+
+/// Kind of the tokens that users get.
+#[derive(Debug, Clone)]
+pub(crate) enum TokenKind {
+    /// Random ones, with how long they live after their last use.
+    Simple(Duration),
+    /// Signed ones.
+    Jwt(JwtOptions),
+}
+
+/// The tokens of a server.
+pub(crate) enum Tokens {
+    Simple(SimpleTokens),
+    Jwt(JwtOptions),
+}
+
+impl Tokens {
+    pub(crate) fn new(kind: &TokenKind) -> Tokens {
+        match kind {
+            TokenKind::Simple(time_to_live) => Tokens::Simple(SimpleTokens::new(*time_to_live)),
+            TokenKind::Jwt(options) => Tokens::Jwt(options.clone()),
+        }
+    }
+
+    /// A new token of a user, as of a revision of users and roles.
+    pub(crate) fn issue(&self, user: &str, revision: u64) -> Result<String, Status> {
+        match self {
+            Tokens::Simple(tokens) => Ok(tokens.issue(user)),
+            Tokens::Jwt(options) => options.issue(user, revision),
+        }
+    }
+
+    /// The user of a token, and the revision that it counts for: a simple token is good for the present one.
+    pub(crate) fn user(&self, token: &str, current: u64) -> Option<(Arc<str>, u64)> {
+        match self {
+            Tokens::Simple(tokens) => tokens.user(token).map(|user| (user, current)),
+            Tokens::Jwt(options) => options.user(token),
+        }
+    }
+
+    /// Ends the tokens of a user. Signed ones have ended with the revision.
+    pub(crate) fn end_of(&self, user: &str) {
+        if let Tokens::Simple(tokens) = self {
+            tokens.end_of(user);
+        }
+    }
+
+    /// Ends all tokens, likewise.
+    pub(crate) fn end_all(&self) {
+        if let Tokens::Simple(tokens) = self {
+            tokens.end_all();
+        }
+    }
+}
 
 /// Tokens at a time. A further one takes the place of that which ends first.
 const TOKENS: usize = 65_536;
@@ -15,20 +73,20 @@ struct Token {
     ends: Instant,
 }
 
-/// The tokens of a server. None of them outlives it: clients authenticate again.
-pub(crate) struct Tokens {
+/// Simple tokens. None of them outlives the server: clients authenticate again.
+pub(crate) struct SimpleTokens {
     time_to_live: Duration,
     issued: AtomicU64,
     tokens: Mutex<HashMap<String, Token>>,
 }
 
-impl Tokens {
-    pub(crate) fn new(time_to_live: Duration) -> Tokens {
-        Tokens { time_to_live, issued: AtomicU64::new(0), tokens: Mutex::default() }
+impl SimpleTokens {
+    fn new(time_to_live: Duration) -> SimpleTokens {
+        SimpleTokens { time_to_live, issued: AtomicU64::new(0), tokens: Mutex::default() }
     }
 
     /// A new token of a user, in the form of etcd's: something random, a dot and a number.
-    pub(crate) fn issue(&self, user: &str) -> String {
+    fn issue(&self, user: &str) -> String {
         self.issue_at(user, Instant::now())
     }
 
@@ -48,7 +106,7 @@ impl Tokens {
     }
 
     /// The user of a token, which lives on by that.
-    pub(crate) fn user(&self, token: &str) -> Option<Arc<str>> {
+    fn user(&self, token: &str) -> Option<Arc<str>> {
         self.user_at(token, Instant::now())
     }
 
@@ -64,12 +122,12 @@ impl Tokens {
     }
 
     /// Ends the tokens of a user.
-    pub(crate) fn end_of(&self, user: &str) {
+    fn end_of(&self, user: &str) {
         self.tokens.lock().retain(|_, token| &*token.user != user);
     }
 
     /// Ends all tokens.
-    pub(crate) fn end_all(&self) {
+    fn end_all(&self) {
         self.tokens.lock().clear();
     }
 }
@@ -80,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_token_lives_while_it_is_used() {
-        let tokens = Tokens::new(Duration::from_secs(300));
+        let tokens = SimpleTokens::new(Duration::from_secs(300));
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let (a, b) = (tokens.issue_at("a", start), tokens.issue_at("b", start));
@@ -98,7 +156,7 @@ mod tests {
 
     #[test]
     fn the_number_of_tokens_is_bounded() {
-        let tokens = Tokens::new(Duration::from_secs(1));
+        let tokens = SimpleTokens::new(Duration::from_secs(1));
         let start = Instant::now();
         let first = tokens.issue_at("first", start);
         let later = start + Duration::from_millis(500);

@@ -7,8 +7,6 @@
 mod json;
 mod schema;
 
-use std::time::Duration;
-
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, TE};
 use http::{HeaderValue, Method as Verb, Request, Response, StatusCode};
@@ -21,14 +19,13 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::answers::{self, Reservation};
-use crate::grpc::{self, Services};
+use crate::grpc::{self, Peer, Services};
+use crate::timed_body::REQUEST_TIME;
 use crate::watch::OVERHEAD;
 use schema::{Message, Method};
 
 /// What the paths of the gateway begin with.
 pub(crate) const PREFIX: &str = "/v3/";
-/// A request has to come in this time.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// Bytes of gRPC before a message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
 
@@ -42,6 +39,7 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
         return refuse(StatusCode::NOT_IMPLEMENTED, &Status::unimplemented("Method Not Allowed"));
     }
     let token = request.headers().get(AUTHORIZATION).cloned();
+    let peer = request.extensions().get::<Peer>().copied();
     // base64 adds a third.
     let limit = services.member.limits.request_bytes.saturating_mul(2).saturating_add(OVERHEAD);
     let body = Limited::new(request.into_body(), limit).collect();
@@ -55,6 +53,9 @@ pub(crate) async fn answer(services: &Services, request: Request<Incoming>) -> R
         Err(reason) => return error_response(&Status::invalid_argument(reason)),
     };
     let mut call = Request::new(Body::new(Full::new(messages)));
+    if let Some(peer) = peer {
+        call.extensions_mut().insert(peer);
+    }
     if let Some(token) = token {
         call.headers_mut().insert(AUTHORIZATION, token);
     }

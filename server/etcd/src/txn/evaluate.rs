@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use plinth_engine::{Condition, Engine, InMemory, Record, Snapshot, Transaction};
+use plinth_engine::{Condition, Engine, InMemory, KeyRange, Record, Snapshot, Transaction};
 use tonic::Status;
 
 use crate::answers::{Answer, Reservation};
@@ -76,6 +76,10 @@ pub(crate) struct Evaluated {
     /// The keys that were read.
     reads: HashMap<Bytes, Option<Record>>,
     changes: Vec<(Bytes, Change)>,
+    /// The ranges that were read.
+    ranges: Vec<KeyRange>,
+    /// Whether what it has changed was read again.
+    reads_changes: bool,
     /// What the response takes.
     held: Reservation,
 }
@@ -84,6 +88,16 @@ impl Evaluated {
     /// Whether it changes nothing.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// The ranges that were read, of the newest state.
+    pub(crate) fn ranges(&self) -> &[KeyRange] {
+        &self.ranges
+    }
+
+    /// Whether the response depends on the revision beyond the headers.
+    pub(crate) fn reads_changes(&self) -> bool {
+        self.reads_changes
     }
 
     /// What was read, if it is one key at most.
@@ -175,14 +189,16 @@ pub(crate) fn evaluate(
         base,
         reads: HashMap::new(),
         changes: Vec::new(),
+        ranges: Vec::new(),
+        reads_changes: false,
         overlay: Overlay::new(),
         held,
     };
     // All conditions, those of nested transactions too, are about the state before the transaction.
     let branches = evaluation.branches(request)?;
     let response = evaluation.execute(request, &mut branches.into_iter())?;
-    let Evaluation { reads, changes, held, .. } = evaluation;
-    Ok(Evaluated { response, base, reads, changes, held })
+    let Evaluation { reads, changes, ranges, reads_changes, held, .. } = evaluation;
+    Ok(Evaluated { response, base, reads, changes, ranges, reads_changes, held })
 }
 
 struct Evaluation<'a> {
@@ -192,6 +208,8 @@ struct Evaluation<'a> {
     base: i64,
     reads: HashMap<Bytes, Option<Record>>,
     changes: Vec<(Bytes, Change)>,
+    ranges: Vec<KeyRange>,
+    reads_changes: bool,
     /// The changes as later operations see them; of each changed key at least that it was changed.
     overlay: Overlay,
     held: Reservation,
@@ -233,6 +251,7 @@ impl Evaluation<'_> {
             }
             Keys::Range(range) => {
                 let snapshot = exclusive_snapshot(&self.view, self.mode)?;
+                self.ranges.push(range.clone());
                 let mut range = snapshot.range(&range);
                 Ok(compare::holds_for_all(condition, |visit| {
                     while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
@@ -299,8 +318,10 @@ impl Evaluation<'_> {
                 let found = self.read(&key)?.map(|record| key_value(&record));
                 Ok(range::of_one(request, found, current, &mut self.held)?)
             }
-            _ => {
+            keys => {
                 let snapshot = exclusive_snapshot(&self.view, self.mode)?;
+                self.ranges.push(keys.to_range());
+                self.reads_changes |= !self.changes.is_empty();
                 Ok(range::execute(snapshot, &self.overlay, request, current, &mut self.held)?)
             }
         }
@@ -355,6 +376,7 @@ impl Evaluation<'_> {
             Keys::One(key) => self.read(&key)?.iter().map(key_value).collect(),
             Keys::Range(range) => {
                 let mut deleted = Vec::new();
+                self.ranges.push(range.clone());
                 let mut range = exclusive_snapshot(&self.view, self.mode)?.range(&range);
                 while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
                     if !self.overlay.contains_key(entry.key) {

@@ -307,3 +307,46 @@ async fn compacted_and_future_revisions_are_refused_and_the_compacted_one_is_not
     assert_eq!(client.all().await.header.unwrap().revision, 4);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_is_deleted_whole_whatever_is_put_meanwhile() {
+    const TASKS: usize = 8;
+    const KEYS: usize = 200;
+    let (_dir, server, client) = server(&[]).await;
+    let mut puts = tokio::task::JoinSet::new();
+    for task in 0..TASKS {
+        let client = client.clone();
+        puts.spawn(async move {
+            for n in 0..KEYS {
+                client.put(&format!("k{task}-{n}"), "v").await;
+            }
+        });
+    }
+    let (mut deleted, mut last) = (0, 0);
+    loop {
+        let delete = DeleteRangeRequest { key: bytes("k"), range_end: bytes("l"), prev_kv: false };
+        let operations = vec![op(Request::DeleteRange(delete)), op(Request::Put(put("deletions", "v")))];
+        let done = client.txn(TxnRequest { success: operations, ..Default::default() }).await.unwrap();
+        last = last.max(done.header.unwrap().revision);
+        match &done.responses[0].response {
+            Some(Response::DeleteRange(delete)) => {
+                // The revision after the operation: the put is the first change where nothing is deleted.
+                let changed = i64::from(delete.deleted > 0);
+                assert_eq!(delete.header.as_ref().unwrap().revision, last - 1 + changed);
+                deleted += usize::try_from(delete.deleted).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+        while let Some(put) = puts.try_join_next() {
+            put.unwrap();
+        }
+        if puts.is_empty() {
+            break;
+        }
+    }
+    let left = client.range(RangeRequest { key: bytes("k"), range_end: bytes("l"), ..Default::default() });
+    let left = left.await.unwrap().kvs;
+    assert!(left.iter().all(|kv| kv.mod_revision > last), "what was there before the last deletion is gone");
+    assert_eq!(deleted + left.len(), TASKS * KEYS, "each was deleted once");
+    server.stop().await;
+}

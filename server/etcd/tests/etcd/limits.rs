@@ -1,16 +1,21 @@
 //! Requests that are refused, and a store that is full.
 
+use plinth_etcd::wire::concurrency::{LockRequest, LockResponse};
 use plinth_etcd::wire::kv::request_op::Request;
 use plinth_etcd::wire::kv::{
-    CompactionRequest, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest,
-    TxnRequest,
+    compare, compare_target, CompactionRequest, Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest,
+    PutResponse, RangeRequest, RangeResponse, RangeStreamResponse, TxnRequest,
+};
+use plinth_etcd::wire::lease::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use plinth_etcd::wire::maintenance::{alarm, alarm_action, AlarmRequest, AlarmResponse};
 use plinth_etcd::wire::watch::WatchCreateRequest;
 use plinth_etcd::wire::{Empty, HeaderResponse};
+use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
-use crate::support::{bytes, op, put, server, Client};
+use crate::support::{bytes, op, put, server, Client, TestServer};
 
 async fn refusal(client: &Client, request: PutRequest) -> (Code, String) {
     let status = client.call::<_, PutResponse>("KV/Put", request).await.unwrap_err();
@@ -65,6 +70,98 @@ async fn large_requests_are_refused_in_two_ways_as_by_etcd() {
     let (code, text) = refusal(&client, put("a", &"x".repeat(600 << 10))).await;
     assert_eq!(code, Code::ResourceExhausted);
     assert_eq!(text, "grpc: received message larger than max (614407 vs. 525312)");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limits_of_requests_are_those_of_the_flags() {
+    let (_dir, server, client) = server(&["--max-txn-ops", "3"]).await;
+    let puts = |count: usize| TxnRequest {
+        success: (0..count).map(|n| op(Request::Put(put(&n.to_string(), "v")))).collect(),
+        ..Default::default()
+    };
+    client.txn(puts(3)).await.unwrap();
+    let many = "etcdserver: too many operations in txn request";
+    let refused = client.txn(puts(4)).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, many));
+    let compares = TxnRequest {
+        compare: (0..4).map(|n| Compare { key: bytes(&n.to_string()), ..Default::default() }).collect(),
+        ..Default::default()
+    };
+    assert_eq!(client.txn(compares).await.unwrap_err().message(), many);
+    // 1.5 MiB for all that a request has, half a MiB more for gRPC.
+    let large = "etcdserver: request is too large";
+    let half = "x".repeat(800_000);
+    assert_eq!(refusal(&client, put(&half, &half)).await, invalid(large));
+    let of_two = TxnRequest {
+        success: vec![op(Request::Put(put("a", &half))), op(Request::Put(put("b", &half)))],
+        ..Default::default()
+    };
+    let refused = client.txn(of_two).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, large));
+    let delete =
+        DeleteRangeRequest { key: half.clone().into(), range_end: half.clone().into(), prev_kv: false };
+    let refused = client.call::<_, DeleteRangeResponse>("KV/DeleteRange", delete).await.unwrap_err();
+    assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, large));
+    let key = "k".repeat(2_200_000);
+    for method in ["KV/Put", "KV/Range"] {
+        let request = RangeRequest { key: key.clone().into(), ..Default::default() };
+        let refused = client.call::<_, RangeResponse>(method, request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{method}");
+        let (begin, end) = ("grpc: received message larger than max (", " vs. 2097152)");
+        assert!(refused.message().starts_with(begin) && refused.message().ends_with(end), "{refused}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_may_be_as_large_as_a_request() {
+    let (dir, server, client) = server(&[]).await;
+    let key = "k".repeat(1_572_000);
+    let (key, next) = (bytes(&key), bytes(&key.replacen('k', "l", 1)));
+    let _: LeaseGrantResponse =
+        client.call("Lease/LeaseGrant", LeaseGrantRequest { ttl: 600, id: 1 }).await.unwrap();
+    let mut watch = client.watch().await;
+    watch.create(WatchCreateRequest { key: key.clone(), ..Default::default() }).await;
+    let leased = PutRequest { key: key.clone(), value: bytes("v"), lease: 1, ..Default::default() };
+    let _: PutResponse = client.call("KV/Put", leased.clone()).await.unwrap();
+    assert_eq!(watch.next().await.events[0].kv.as_ref().unwrap().key, key);
+    let kept = PutRequest { lease: 0, ignore_lease: true, value: bytes("w"), ..leased };
+    let _: PutResponse = client.call("KV/Put", kept).await.unwrap();
+    let put_next = PutRequest { key: next.clone(), ..Default::default() };
+    let _: PutResponse = client.call("KV/Put", put_next).await.unwrap();
+    server.stop().await;
+
+    let server = TestServer::start(dir.path(), &[]).await;
+    let client = server.client().await;
+    let request = LeaseTimeToLiveRequest { id: 1, keys: true };
+    let info: LeaseTimeToLiveResponse = client.call("Lease/LeaseTimeToLive", request).await.unwrap();
+    assert_eq!(info.keys, [key.clone()]);
+    let all = client.all().await;
+    assert_eq!(all.kvs.iter().map(|kv| kv.key.clone()).collect::<Vec<_>>(), [key.clone(), next.clone()]);
+    let compare = Compare {
+        key: key.clone(),
+        target: compare_target::LEASE,
+        operand: Some(compare::Operand::Lease(1)),
+        ..Default::default()
+    };
+    let txn = TxnRequest { compare: vec![compare], ..Default::default() };
+    assert!(client.txn(txn).await.unwrap().succeeded);
+    let mut parts = client
+        .parts::<_, RangeStreamResponse>(
+            "KV/RangeStream",
+            RangeRequest { key: key.clone(), ..Default::default() },
+        )
+        .await
+        .unwrap();
+    let part = parts.next().await.unwrap().unwrap().range_response.unwrap();
+    assert_eq!((part.kvs[0].key.clone(), part.count), (key, 1));
+    let _: HeaderResponse = client.call("Lease/LeaseRevoke", LeaseRequest { id: 1 }).await.unwrap();
+    assert_eq!(client.all().await.kvs.len(), 1);
+    // Names of locks are keys, with the lease behind them.
+    let lock = LockRequest { name: bytes(&"n".repeat(1_572_860)), lease: 0 };
+    let refused = client.call::<_, LockResponse>("v3lockpb.Lock/Lock", lock).await.unwrap_err();
+    assert_eq!(refused.message(), "etcdserver: request is too large");
     server.stop().await;
 }
 

@@ -2,6 +2,7 @@
 
 mod bench;
 mod concurrency;
+mod connections;
 mod gateway;
 mod keys;
 mod leases;
@@ -12,5 +13,6 @@ mod real;
 mod service;
 mod snapshots;
 mod support;
+mod tokens;
 mod users;
 mod watches;

@@ -1,6 +1,6 @@
 //! A server on a port of its own, and a client of its gRPC services.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use bytes::Bytes;
@@ -69,6 +69,12 @@ impl TestServer {
     pub async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         Client::of(endpoint.connect().await.unwrap())
+    }
+
+    /// A client with an address of its own.
+    pub async fn client_from(&self, address: IpAddr) -> Client {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        Client::of(endpoint.local_address(Some(address)).connect().await.unwrap())
     }
 
     /// A client over TLS, with a certificate of its own or none.

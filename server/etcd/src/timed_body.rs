@@ -1,0 +1,82 @@
+//! Requests that have to come in time: a client that sends the beginning of one and nothing else would keep
+//! what is there of it for as long as it likes.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{sleep_until, Instant, Sleep};
+use tonic::body::Body;
+use tonic::Status;
+
+/// Time for a request, from its header to its end.
+pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(60);
+
+/// A body that ends with an error when it has not come by a time.
+pub(crate) struct TimedBody {
+    body: Body,
+    deadline: Instant,
+    /// Made when the body is first waited for: most are there at once.
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimedBody {
+    pub(crate) fn new(body: Body, time: Duration) -> TimedBody {
+        TimedBody { body, deadline: Instant::now() + time, timer: None }
+    }
+}
+
+impl HttpBody for TimedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            return Poll::Ready(frame);
+        }
+        let deadline = this.deadline;
+        let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        match timer.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(()) => {
+                let text = "the request did not come in time";
+                Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body_util::{BodyExt as _, StreamBody};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_come_in_time_ends() {
+        let first = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"first")))]);
+        let body = Body::new(StreamBody::new(futures_util::StreamExt::chain(first, stream::pending())));
+        let mut timed = TimedBody::new(body, Duration::from_millis(20));
+        assert_eq!(timed.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+        assert_eq!(timed.frame().await.unwrap().unwrap_err().code(), tonic::Code::DeadlineExceeded);
+        let whole = Body::new(http_body_util::Full::from("whole"));
+        let collected = TimedBody::new(whole, Duration::ZERO).collect().await.unwrap();
+        assert_eq!(collected.to_bytes(), "whole", "what is there is there");
+    }
+}
