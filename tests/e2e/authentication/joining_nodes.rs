@@ -1,6 +1,6 @@
 //! A node joins by a bootstrap token, as kubeadm and kubelets do it, each step with the credentials that it has by
 //! then: cluster-info without any, a request for a certificate by the token, the node's own objects by the
-//! certificate, a renewed one by itself. Real kubelets do it in `scripts/nodes`.
+//! certificate, a renewed one by itself.
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Connection, Identity, Protocol};
@@ -109,6 +109,8 @@ async fn join(server: &TestServer, admin: &mut Connection, node: &str) -> (KeyPa
     let name = format!("csr-{node}");
     let made = must(&mut bootstrapper, REQUESTS, &request(&name, node, &key, CLIENT, Vec::new())).await;
     assert_eq!(made["spec"]["username"], "system:bootstrap:abcdef");
+    // Empty, and there, as upstream's.
+    assert_eq!(made["status"], json!({}), "{made}");
     assert!(
         made["spec"]["groups"].as_array().is_some_and(|all| all.contains(&json!(BOOTSTRAPPERS))),
         "{made}"

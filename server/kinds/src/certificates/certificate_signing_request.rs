@@ -61,11 +61,11 @@ const MIN_EXPIRATION: i64 = 600;
 /// The conditions of a decision: their status can only be `True`, and they are never removed.
 const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// Records the requester, on whom approvers and signers rely. Removes the status, whatever admission webhooks
+/// Records the requester, on whom approvers and signers rely. Empties the status, whatever admission webhooks
 /// put there.
 fn record_requester(request: &mut Value, user: &User) {
     if let Some(object) = request.as_object_mut() {
-        object.remove("status");
+        object.insert("status", Value::object());
     }
     let Some(spec) = request.object_at_mut(&["spec"]) else { return };
     for key in ["username", "uid", "groups", "extra"] {
@@ -510,9 +510,11 @@ mod tests {
     #[test]
     fn the_requester_is_recorded() {
         let mut request = request(|r| set(r, "spec", "groups", r#"["system:masters"]"#));
+        request.as_object_mut().unwrap().insert("status", json::parse(br#"{"certificate":"eA=="}"#).unwrap());
         record_requester(&mut request, &User { uid: "u".into(), ..User::new("jane", &["dev"]) });
         assert_eq!(request.str_at(&["spec", "username"]), Some("jane"));
         assert_eq!(texts(request.at(&["spec", "groups"])), ["dev"]);
+        assert_eq!(request.get("status"), Some(&Value::object()));
         record_requester(&mut request, &User::new("joe", &[]));
         assert_eq!(request.at(&["spec", "groups"]), None);
     }
