@@ -1,7 +1,7 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,7 @@ use plinth_etcd_wire::call::{self, authorize, describe, path, unary};
 use plinth_etcd_wire::kv::{CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use plinth_etcd_wire::maintenance::StatusResponse;
 use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
-use plinth_etcd_wire::{Empty, HeaderResponse};
+use plinth_etcd_wire::{Empty, HeaderResponse, ResponseHeader};
 use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -30,14 +30,19 @@ const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_sec
 /// Bytes that etcd may send ahead: some of the largest records.
 const WINDOW_BYTES: u32 = 16 << 20;
 
+/// While a request that writes is not answered, the member is asked so often whom it follows.
+const LEADER_INTERVAL: Duration = Duration::from_millis(200);
+
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// The request did not reach etcd, or etcd has refused it for now: it has changed nothing.
+    /// The request did not reach etcd, or etcd has refused it before it did anything: it has changed nothing.
     NotMade(String),
+    /// This member cannot be used as long as it, or the options, are what they are. Nothing was made there.
+    Unusable(String),
     /// Nothing is known of its outcome.
     Unknown(String),
-    /// The user may not do this.
+    /// The user may not do this, or is not the one that it says. Nothing was made.
     Denied(String),
     /// etcd will not do this as long as it, or the options, are what they are.
     Refused(String),
@@ -51,9 +56,10 @@ impl CallError {
     /// As the error of a call that reads.
     pub(crate) fn of_reading(self) -> Error {
         match self {
-            CallError::NotMade(message) | CallError::Unknown(message) | CallError::Denied(message) => {
-                Error::Unavailable { message }
-            }
+            CallError::NotMade(message)
+            | CallError::Unusable(message)
+            | CallError::Unknown(message)
+            | CallError::Denied(message) => Error::Unavailable { message },
             CallError::Refused(message) => Error::Refused { message },
             CallError::TooLarge => unexpected("a reading request is too large"),
             CallError::Compacted => unexpected("the revision was compacted meanwhile"),
@@ -77,6 +83,10 @@ pub(crate) struct Client {
     user: Option<User>,
     /// What etcd gave for user and password.
     token: Mutex<Option<AsciiMetadataValue>>,
+    /// The newest term of a leader that a member has named.
+    term: AtomicU64,
+    /// Why the last member that could not be used could not.
+    unusable: Mutex<Option<String>>,
 }
 
 /// The runtime. It may be dropped wherever the client is, on an async thread too.
@@ -130,6 +140,8 @@ impl Client {
             slow: AtomicU32::new(0),
             user: options.user.clone(),
             token: Mutex::new(None),
+            term: AtomicU64::new(0),
+            unusable: Mutex::new(None),
         })
     }
 
@@ -143,12 +155,59 @@ impl Client {
         let _ = self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
-        self.call(path::RANGE, request)
+    /// Why a member could not be used, if there was one.
+    pub(crate) fn unusable(&self) -> Option<String> {
+        self.unusable.lock().clone()
     }
 
+    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
+        let response: RangeResponse = self.call(path::RANGE, request)?;
+        self.note_term(response.header.as_ref());
+        Ok(response)
+    }
+
+    /// A transaction that writes. Its outcome is unknown as soon as the member follows another leader than
+    /// when it was made: the one before may have taken it with it.
     pub(crate) fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, CallError> {
-        self.call(path::TXN, request)
+        let (member, channel) = self.member();
+        let made_in = self.term.load(Ordering::Relaxed);
+        let response = self.bounded(member, async {
+            let call = self.exchange(&channel, path::TXN, request);
+            tokio::select! {
+                answer = call => answer.map(Some),
+                () = self.other_leader(&channel, made_in) => Ok(None),
+            }
+        })?;
+        let response: TxnResponse = response.ok_or_else(|| {
+            let address = &self.members[member % self.members.len()].address;
+            CallError::Unknown(format!("{address} follows another leader than when the request was made"))
+        })?;
+        self.note_term(response.header.as_ref());
+        Ok(response)
+    }
+
+    /// Waits until the member follows the leader of a later term.
+    async fn other_leader(&self, channel: &Channel, mut term: u64) {
+        loop {
+            tokio::time::sleep(LEADER_INTERVAL).await;
+            // One that does not answer is left when the call has taken too long.
+            let Ok(status) = self.exchange::<_, StatusResponse>(channel, path::STATUS, &Empty {}).await
+            else {
+                continue;
+            };
+            if term == 0 {
+                term = status.raft_term;
+            }
+            if status.raft_term > term && status.leader != 0 {
+                self.term.fetch_max(status.raft_term, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn note_term(&self, header: Option<&ResponseHeader>) {
+        let term = header.map_or(0, |header| header.raft_term);
+        self.term.fetch_max(term, Ordering::Relaxed);
     }
 
     pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<HeaderResponse, CallError> {
@@ -193,22 +252,30 @@ impl Client {
         A: Message + Default + 'static,
     {
         let (member, channel) = self.member();
-        self.bounded(member, async {
-            let mut is_second = false;
-            loop {
-                let token = self.token(&channel).await?;
-                let has_token = token.is_some();
-                let mut request = Request::new(request.clone());
-                authorize(&mut request, token);
-                match unary(channel.clone(), path, request).await {
-                    Err(status) if has_token && !is_second && is_token_old(&status) => {
-                        *self.token.lock() = None;
-                        is_second = true;
-                    }
-                    outcome => break outcome,
+        self.bounded(member, self.exchange(&channel, path, request))
+    }
+
+    /// A request and its response, with a new token where etcd does not take the one before: it has done
+    /// nothing then.
+    async fn exchange<Q, A>(&self, channel: &Channel, path: &'static str, request: &Q) -> Result<A, Status>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut is_second = false;
+        loop {
+            let token = self.token(channel).await?;
+            let has_token = token.is_some();
+            let mut request = Request::new(request.clone());
+            authorize(&mut request, token);
+            match unary(channel.clone(), path, request).await {
+                Err(status) if has_token && !is_second && is_token_old(&status) => {
+                    *self.token.lock() = None;
+                    is_second = true;
                 }
+                outcome => return outcome,
             }
-        })
+        }
     }
 
     /// Waits for a call no longer than a member is trusted with.
@@ -238,8 +305,13 @@ impl Client {
     fn failed(&self, member: usize, status: &Status) -> CallError {
         let address = &self.members[member % self.members.len()].address;
         let error = classify(status, address);
-        if matches!(error, CallError::NotMade(_) | CallError::Unknown(_)) {
-            self.leave(member);
+        match &error {
+            CallError::NotMade(_) | CallError::Unknown(_) => self.leave(member),
+            CallError::Unusable(message) => {
+                *self.unusable.lock() = Some(message.clone());
+                self.leave(member);
+            }
+            _ => {}
         }
         error
     }
@@ -288,42 +360,56 @@ fn tls_config(tls: &Tls) -> ClientTlsConfig {
 }
 
 /// Messages that tell apart what one code of gRPC stands for: etcd's `api/v3rpc/rpctypes/error.go`, and
-/// gRPC's own for the last one.
+/// gRPC's own for the last one. Each is a whole message, or all of one behind its prefix.
 mod message {
     pub(super) const AUTH_NOT_ENABLED: &str = "authentication is not enabled";
-    pub(super) const OLD_AUTH_REVISION: &str = "revision in auth store is old";
+    pub(super) const AUTH_FAILED: &str = "authentication failed, invalid user ID or password";
+    pub(super) const OLD_AUTH_REVISION: &str = "revision of auth store is old";
+    pub(super) const INVALID_TOKEN: &str = "etcdserver: invalid auth token";
     pub(super) const REQUEST_TOO_LARGE: &str = "request is too large";
+    pub(super) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
+    pub(super) const PERMISSION_DENIED: &str = "etcdserver: permission denied";
     pub(super) const COMPACTED: &str = "required revision has been compacted";
+    pub(super) const FUTURE_REVISION: &str = "required revision is a future revision";
+    pub(super) const LEARNER: &str = "rpc not supported for learner";
     pub(super) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
 }
 
-/// Whether a new token is needed: the old one has expired, or users have changed.
+/// Whether a new token is needed: the old one has expired, or users have changed. Only etcd's own answers count:
+/// after one of something between, nothing is known of the request.
 fn is_token_old(status: &Status) -> bool {
-    status.code() == Code::Unauthenticated || status.message().ends_with(message::OLD_AUTH_REVISION)
+    [message::INVALID_TOKEN, message::OLD_AUTH_REVISION].iter().any(|old| status.message().ends_with(old))
 }
 
+/// What a status says of the request. That it changed nothing is believed of messages that etcd answers with
+/// before it hands a request to its log, or applies it; any other answer may come from behind that, or from
+/// something between. So "database space exceeded" leaves the outcome open: a member answers with it before
+/// the request is in the log, and after it was applied (etcd's `quotaApplierV3`).
 fn classify(status: &Status, address: &str) -> CallError {
     let text = format!("{address}: {}", describe(status));
     if let Some(connect) = source::<ConnectError>(status) {
         return match source::<rustls::Error>(connect) {
-            Some(_) => CallError::Refused(format!("TLS with {text}")),
+            Some(_) => CallError::Unusable(format!("TLS with {text}")),
             None => CallError::NotMade(text),
         };
     }
+    let is = |message| status.message().ends_with(message);
     match status.code() {
-        Code::InvalidArgument if status.message().ends_with(message::REQUEST_TOO_LARGE) => {
-            CallError::TooLarge
-        }
+        Code::InvalidArgument if is(message::REQUEST_TOO_LARGE) => CallError::TooLarge,
         Code::ResourceExhausted if status.message().contains(message::MESSAGE_TOO_LARGE) => {
             CallError::TooLarge
         }
-        Code::OutOfRange if status.message().ends_with(message::COMPACTED) => CallError::Compacted,
-        // Space and rights may be given back, tokens are renewed.
-        Code::ResourceExhausted | Code::Unauthenticated => CallError::NotMade(text),
-        Code::PermissionDenied => CallError::Denied(text),
-        Code::InvalidArgument | Code::FailedPrecondition | Code::Unimplemented | Code::OutOfRange => {
-            CallError::Refused(text)
-        }
+        Code::OutOfRange if is(message::COMPACTED) => CallError::Compacted,
+        Code::ResourceExhausted if is(message::TOO_MANY_REQUESTS) => CallError::NotMade(text),
+        Code::Unauthenticated if is(message::INVALID_TOKEN) => CallError::NotMade(text),
+        Code::InvalidArgument if is(message::OLD_AUTH_REVISION) => CallError::NotMade(text),
+        Code::InvalidArgument if is(message::AUTH_FAILED) => CallError::Denied(text),
+        Code::PermissionDenied if is(message::PERMISSION_DENIED) => CallError::Denied(text),
+        // A member that has not all of what the others have, or another program at its address.
+        Code::Unimplemented => CallError::Unusable(text),
+        Code::FailedPrecondition if is(message::LEARNER) => CallError::Unusable(text),
+        Code::InvalidArgument | Code::FailedPrecondition => CallError::Refused(text),
+        Code::OutOfRange if is(message::FUTURE_REVISION) => CallError::Refused(text),
         _ => CallError::Unknown(text),
     }
 }
@@ -352,6 +438,7 @@ mod tests {
     fn kind(code: Code, message: &str) -> &'static str {
         match classify(&Status::new(code, message), "member") {
             CallError::NotMade(_) => "not made",
+            CallError::Unusable(_) => "unusable",
             CallError::Unknown(_) => "unknown",
             CallError::Denied(_) => "denied",
             CallError::Refused(_) => "refused",
@@ -366,11 +453,29 @@ mod tests {
             (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
             (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 8)", "too large"),
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "not made"),
+            // It may be applied all the same.
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "unknown"),
+            (Code::ResourceExhausted, "etcdserver: too many requests", "not made"),
+            (Code::ResourceExhausted, "of something between", "unknown"),
             (Code::PermissionDenied, "etcdserver: permission denied", "denied"),
+            (Code::PermissionDenied, "of something between", "unknown"),
+            (
+                Code::InvalidArgument,
+                "etcdserver: authentication failed, invalid user ID or password",
+                "denied",
+            ),
             (Code::Unauthenticated, "etcdserver: invalid auth token", "not made"),
+            (Code::Unauthenticated, "of something between", "unknown"),
+            (Code::InvalidArgument, "etcdserver: revision of auth store is old", "not made"),
             (Code::InvalidArgument, "etcdserver: user name is empty", "refused"),
-            (Code::Unimplemented, "unknown service etcdserverpb.KV", "refused"),
+            (Code::Unimplemented, "unknown service etcdserverpb.KV", "unusable"),
+            (Code::FailedPrecondition, "etcdserver: rpc not supported for learner", "unusable"),
+            (
+                Code::OutOfRange,
+                "Error, decoded message length too large: found 9, the limit is: 8",
+                "unknown",
+            ),
+            (Code::DataLoss, "etcdserver: corrupt cluster", "unknown"),
             (Code::Unavailable, "etcdserver: request timed out", "unknown"),
             (Code::Unavailable, "etcdserver: no leader", "unknown"),
             (Code::Unknown, "raft proposal dropped", "unknown"),

@@ -49,7 +49,9 @@ impl Journal for EtcdJournal {
         self.0.append(&record).map_err(|error| match error {
             AppendError::Journal(error) => error,
             AppendError::Call(error) => match error {
-                CallError::NotMade(message) | CallError::Denied(message) => Error::Unavailable { message },
+                CallError::NotMade(message) | CallError::Unusable(message) | CallError::Denied(message) => {
+                    Error::Unavailable { message }
+                }
                 CallError::Unknown(message) => Error::OutcomeUnknown { message },
                 CallError::Refused(message) => Error::Refused { message },
                 CallError::TooLarge => Error::TooLarge { size, limit: size.saturating_sub(1) },
