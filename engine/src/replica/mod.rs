@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId};
-use plinth_journal::{Error as JournalError, Journal, Position};
+use plinth_journal::{Error as JournalError, Founding, Journal, Position};
 use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
@@ -170,17 +170,21 @@ fn read_applied(
 }
 
 /// Checks that a directory, which nobody has open, is absent, empty or that of a replica of the cluster. To
-/// be done before its journal is connected to, since an empty one is the first cluster's that connects.
-/// Changes nothing.
+/// be done before its journal is connected to, since an empty one is the first cluster's that connects: whether
+/// this one may found it depends on what it has applied. Changes nothing.
 ///
 /// # Errors
 /// Those of [`crate::Engine::open_replicated`], except for what the journal is needed for.
-pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<()> {
+pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<Founding> {
     if !Store::exists(options)? {
-        return Ok(());
+        return Ok(Founding::Allowed);
     }
     let store = Arc::new(Store::open_read_only(options)?);
-    read_applied(options, &store, cluster, plinth_journal::record::VERSION).map(drop)
+    let applied = read_applied(options, &store, cluster, plinth_journal::record::VERSION)?;
+    Ok(match applied {
+        Some(applied) if applied.anchor.position > Position::ZERO => Founding::Forbidden,
+        _ => Founding::Allowed,
+    })
 }
 
 /// How long a record is waited for, which exists.

@@ -106,7 +106,8 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
     let Some(identity) = Identity::read(dir.path())? else { return Err(ReplicateError::Single(data_dir)) };
     let options = Options::new(dir.store());
     if plinth_engine::is_replicated(dir.store())? {
-        let journal = connect(identity.cluster).map_err(ReplicateError::Journal)?;
+        let founding = plinth_engine::check_replica(&options, identity.cluster)?;
+        let journal = connect(identity.cluster, founding).map_err(ReplicateError::Journal)?;
         let replica = Replica { journal, cluster: identity.cluster, id: identity.id };
         let engine = Engine::open_replicated(options.clone(), replica)?;
         let caught_up = catch_up(&engine, identity);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use plinth_api::{decode_config_part, parse_config, ConfigDecodeError, Strictness};
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Journal, Tls};
+use plinth_journal::{Founding, Journal, Tls};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism};
 use serde::Deserialize;
@@ -23,8 +23,8 @@ pub struct JournalOptions {
     pub journal_config: Option<PathBuf>,
 }
 
-/// Connects to the journal of a cluster. Blocks.
-pub type Connect = Box<dyn FnOnce(ClusterId) -> plinth_journal::Result<Arc<dyn Journal>> + Send>;
+/// Connects to the journal of a cluster, and founds it if that is allowed. Blocks.
+pub type Connect = Box<dyn FnOnce(ClusterId, Founding) -> plinth_journal::Result<Arc<dyn Journal>> + Send>;
 
 /// The flags do not name a journal.
 #[derive(Debug, thiserror::Error)]
@@ -104,15 +104,17 @@ impl JournalOptions {
             if let Some(path) = path {
                 configure_etcd(&mut options, read_settings(path)?, path)?;
             }
-            return Ok(Some(Box::new(move |cluster| Ok(Arc::new(EtcdJournal::connect(&options, cluster)?)))));
+            return Ok(Some(Box::new(move |cluster, founding| {
+                Ok(Arc::new(EtcdJournal::connect(&options, cluster, founding)?))
+            })));
         }
         if url.starts_with("kafka://") {
             let mut options = KafkaOptions::parse(url)?;
             if let Some(path) = path {
                 configure_kafka(&mut options, read_settings(path)?, path)?;
             }
-            return Ok(Some(Box::new(move |cluster| {
-                Ok(Arc::new(KafkaJournal::connect(&options, cluster)?))
+            return Ok(Some(Box::new(move |cluster, founding| {
+                Ok(Arc::new(KafkaJournal::connect(&options, cluster, founding)?))
             })));
         }
         // Another scheme may carry a password behind it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use plinth_engine::{Engine, Options, Transaction};
 use plinth_journal::simulated::SimulatedJournal;
+use plinth_journal::Founding;
 use plinth_server::cli::{runtime, start_on, Running};
 
 use super::replicas::{options, replicas};
@@ -14,7 +15,7 @@ use super::replicas::{options, replicas};
 async fn refused(data_dir: &Path) -> (String, bool) {
     let (journal, has_connected) = (SimulatedJournal::new(50), Arc::new(AtomicBool::new(false)));
     let (client, noted) = (Arc::new(journal.client(1)), has_connected.clone());
-    let connect = move |_| {
+    let connect = move |_, _| {
         noted.store(true, Ordering::SeqCst);
         Ok(client as Arc<dyn plinth_journal::Journal>)
     };
@@ -53,4 +54,24 @@ fn a_directory_that_is_refused_claims_no_journal() {
         let (why, has_connected) = refused(&path).await;
         assert!(why.contains("another cluster") && !has_connected, "{why}");
     });
+}
+
+#[test]
+fn only_a_replica_that_has_applied_nothing_founds_a_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = SimulatedJournal::new(52);
+    for expected in [Founding::Allowed, Founding::Forbidden] {
+        let is_allowed = Arc::new(AtomicBool::new(false));
+        let (client, noted) = (Arc::new(journal.client(1)), is_allowed.clone());
+        let connect = move |_, founding| {
+            noted.store(founding == Founding::Allowed, Ordering::SeqCst);
+            Ok(client as Arc<dyn plinth_journal::Journal>)
+        };
+        runtime().unwrap().block_on(async {
+            let path = dir.path().join("data");
+            let running = start_on(options(&path, &[]), Some(Box::new(connect))).await.unwrap();
+            running.stop().await.unwrap();
+        });
+        assert_eq!(is_allowed.load(Ordering::SeqCst), expected == Founding::Allowed);
+    }
 }

@@ -94,7 +94,7 @@ fn the_replica_that_differs_stops_and_the_others_serve() {
         join_at(&first, path.clone()).await;
         let is_due = Arc::new(AtomicBool::new(false));
         let altering = Arc::new(Altering { journal: journal.client(3), is_due: is_due.clone() });
-        let third = start_on(options(&path, &[]), Some(Box::new(move |_| Ok(altering)))).await.unwrap();
+        let third = start_on(options(&path, &[]), Some(Box::new(move |_, _| Ok(altering)))).await.unwrap();
         let mut clients = [connect(&first).await, connect(&second).await];
         let mut wrong = connect(&third).await;
         assert_eq!(create(&mut wrong, "before").await.status, 201);

@@ -34,7 +34,7 @@ pub(super) async fn try_serve(
     more: &[&str],
 ) -> Result<Running, ServeError> {
     let journal = Arc::new(journal.client(client));
-    start_on(options(data_dir, more), Some(Box::new(move |_| Ok(journal)))).await
+    start_on(options(data_dir, more), Some(Box::new(move |_, _| Ok(journal)))).await
 }
 
 pub(super) async fn join_at(server: &Running, data_dir: PathBuf) {
@@ -415,7 +415,7 @@ fn directories_and_credentials_that_do_not_fit_are_refused_and_nothing_is_writte
 
         // A single store does not follow a journal, a replica follows nothing else.
         let client = Arc::new(journal.client(1));
-        let refused = start_on(options(&single, &[]), Some(Box::new(move |_| Ok(client)))).await;
+        let refused = start_on(options(&single, &[]), Some(Box::new(move |_, _| Ok(client)))).await;
         let refused = refused.err().unwrap();
         assert!(refused.to_string().contains("single store"), "{refused}");
         assert!(journal.records().is_empty());

@@ -63,7 +63,7 @@ fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
         let journal = SimulatedJournal::new(13);
         let undo = |client: u16| {
             let (journal, path) = (Arc::new(journal.client(client)), data("2"));
-            tokio::task::spawn_blocking(move || undo_replication(path, Box::new(move |_| Ok(journal))))
+            tokio::task::spawn_blocking(move || undo_replication(path, Box::new(move |_, _| Ok(journal))))
         };
         let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
         assert_eq!(create(&mut connect(&second).await, "of-both").await.status, 201);

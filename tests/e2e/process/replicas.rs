@@ -316,14 +316,18 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
     let refusal = refused(other.path().join("c"), &format!("{}://127.0.0.1:1", kind.name));
     assert!(refusal.contains("--journal") && refusal.contains("names no"), "{refusal}");
     assert!(!other.path().join("a/store").exists() && !other.path().join("b/store").exists());
-    // A replica with data at a journal that does not have it.
-    if kind.name == KAFKA.name {
-        let other_prefix = members.url.replace("/plinth", "/other");
-        servers[0].terminate().await.expect("clean end");
-        let refusal = refused(roots[0].path().join("data"), &other_prefix);
-        assert!(refusal.contains("the journal ends at position 0"), "{refusal}");
-        return;
-    }
+    // A replica with data at a journal that is empty, as after its data was lost or by a wrong URL.
+    servers[0].terminate().await.expect("clean end");
+    let empty = (kind.name == ETCD.name).then(|| Members::start(kind).expect("members"));
+    let empty_url =
+        empty.as_ref().map_or(members.url.replace("/plinth", "/other"), |empty| empty.url.clone());
+    let refusal = refused(roots[0].path().join("data"), &empty_url);
+    assert!(refusal.contains("the journal that this replica has applied is not there"), "{refusal}");
+    // Nothing was written there: a new cluster founds its journal.
+    let fresh = TempDir::new().expect("directory");
+    let mut founder = start_ready(&launch(), fresh.path(), &["--journal", empty_url.as_str()]).await;
+    founder.terminate().await.expect("clean end");
+    servers[0].restart().await.expect("restarted");
     servers[0].terminate().await.expect("clean end");
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position, Reader, Result, TailReader};
+use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
 
 use crate::client::CallError;
 use crate::options::EtcdOptions;
@@ -19,23 +19,29 @@ use crate::tail::EtcdTail;
 pub struct EtcdJournal(Arc<Shared>);
 
 impl EtcdJournal {
-    /// The journal of `cluster` at a place in etcd; founds it where nothing is there yet.
+    /// The journal of `cluster` at a place in etcd; founds it where nothing is there yet, if that is allowed.
     ///
-    /// An etcd that cannot be reached now is no error: it is checked by the first call that reaches it.
+    /// An etcd that cannot be reached now is no error: it is checked by the first call that reaches it. One
+    /// member that can be used is enough.
     ///
     /// # Errors
-    /// [`Error::Refused`] for options that cannot be used, an etcd that does not accept them, and where
-    /// something else is at that place.
-    pub fn connect(options: &EtcdOptions, cluster: ClusterId) -> Result<EtcdJournal> {
-        let shared = Shared::new(options, cluster)?;
+    /// [`Error::Refused`] for options that cannot be used, an etcd that does not accept them, one that holds
+    /// something else at that place, and one that holds nothing where that is not allowed. Nothing was
+    /// written.
+    pub fn connect(options: &EtcdOptions, cluster: ClusterId, founding: Founding) -> Result<EtcdJournal> {
+        let shared = Shared::new(options, cluster, founding)?;
         for _ in 0..shared.client.members() {
             match shared.known() {
-                Ok(_) => break,
+                Ok(_) => return Ok(EtcdJournal(Arc::new(shared))),
                 Err(error) if error.is_transient() => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(EtcdJournal(Arc::new(shared)))
+        match shared.client.unusable() {
+            // No other member could be used, and this one never can.
+            Some(message) => Err(Error::Refused { message }),
+            None => Ok(EtcdJournal(Arc::new(shared))),
+        }
     }
 }
 

@@ -9,11 +9,11 @@
 //!
 //! ```no_run
 //! use plinth_journal::record::ClusterId;
-//! use plinth_journal::Journal;
+//! use plinth_journal::{Founding, Journal};
 //! use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
 //!
 //! let options = EtcdOptions::parse("etcd://127.0.0.1:2379,127.0.0.1:2479/plinth")?;
-//! let journal = EtcdJournal::connect(&options, ClusterId([7; 16]))?;
+//! let journal = EtcdJournal::connect(&options, ClusterId([7; 16]), Founding::Allowed)?;
 //! let position = journal.append("a record".into())?;
 //! assert_eq!(journal.read(position)?.next(std::time::Duration::from_secs(1))?.unwrap().bytes, "a record");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -10,7 +10,7 @@ use plinth_etcd_wire::kv::{
 };
 use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Position, Result};
+use plinth_journal::{Error, Founding, Position, Result};
 
 use crate::client::{CallError, Client, Watch};
 use crate::options::EtcdOptions;
@@ -28,6 +28,7 @@ const OLDEST_ETCD: (u32, u32) = (3, 4);
 pub(crate) struct Shared {
     pub client: Client,
     cluster: ClusterId,
+    founding: Founding,
     marker: Bytes,
     log: Bytes,
     pub max_record_bytes: usize,
@@ -54,10 +55,11 @@ pub(crate) enum AppendError {
 }
 
 impl Shared {
-    pub(crate) fn new(options: &EtcdOptions, cluster: ClusterId) -> Result<Shared> {
+    pub(crate) fn new(options: &EtcdOptions, cluster: ClusterId, founding: Founding) -> Result<Shared> {
         Ok(Shared {
             client: Client::new(options)?,
             cluster,
+            founding,
             marker: format!("{}/journal", options.prefix).into(),
             log: format!("{}/log", options.prefix).into(),
             max_record_bytes: options.max_record_bytes,
@@ -275,45 +277,86 @@ impl Shared {
         }
     }
 
-    /// Looks at what etcd holds, and founds the journal where that is nothing.
+    /// Looks at what etcd holds, and founds the journal where that is nothing and it is allowed.
     fn find(&self) -> Result<KeyRevisions> {
         self.check_version()?;
         self.check_keys()?;
-        let expected = format!("{MARKER}{}", self.cluster);
-        let create = TxnRequest {
-            compare: vec![created(&self.marker, 0), created(&self.log, 0)],
-            success: vec![RequestOp {
-                request: Some(request_op::Request::Put(PutRequest {
-                    key: self.marker.clone(),
-                    value: expected.clone().into(),
-                    ..PutRequest::default()
-                })),
-            }],
-            failure: vec![range(&self.marker, false), range(&self.log, true)],
+        let response = match self.founding {
+            Founding::Forbidden => {
+                let success = vec![range(&self.marker, false), range(&self.log, true)];
+                let request = TxnRequest { success, ..TxnRequest::default() };
+                self.client.txn(&request).map_err(refused_if_denied)?
+            }
+            Founding::Allowed => {
+                let response = self.found()?;
+                if response.succeeded {
+                    let marker = response.header.map_or(0, |header| header.revision);
+                    return Ok(KeyRevisions { marker, log: 0 });
+                }
+                response
+            }
         };
-        let response = self.client.txn(&create).map_err(refused_if_denied)?;
-        if response.succeeded {
-            let marker = response.header.map_or(0, |header| header.revision);
-            return Ok(KeyRevisions { marker, log: 0 });
-        }
         let place = String::from_utf8_lossy(&self.marker);
+        let log = range_of(&response, 1);
         let Some(marker) = range_of(&response, 0) else {
-            let message = format!(
-                "there are records in etcd, but the key {place:?}, which names their cluster, is absent"
-            );
+            if log.is_none() && self.founding == Founding::Allowed {
+                // Another journal was founded at the same time at another place.
+                self.check_keys()?;
+                return Err(Error::Unavailable { message: "a key of etcd came and went".to_owned() });
+            }
+            let message = if log.is_some() {
+                format!(
+                    "there are records in etcd, but the key {place:?}, which names their cluster, is absent"
+                )
+            } else {
+                format!(
+                    "the key {place:?} is absent in etcd: the journal that this replica has applied is not \
+                     there; use the etcd that holds it. Where its data is lost, make a backup of the replica \
+                     that is furthest, and restore it. Nothing was written"
+                )
+            };
             return Err(Error::Refused { message });
         };
+        let expected = self.marker_value();
         let found = String::from_utf8_lossy(&marker.value);
         if found != expected {
             let found: String = found.chars().take(100).collect();
             let message = format!(
                 "the key {place:?} in etcd has {found:?} in place of {expected:?}: it is another cluster's, \
-                 or of a later version; use another etcd, or join that cluster in an empty data directory"
+                 or of a later version; use another etcd, or join that cluster in an empty data directory. \
+                 Nothing was written"
             );
             return Err(Error::Refused { message });
         }
-        let log = range_of(&response, 1).map_or(0, |log| log.create_revision);
-        Ok(KeyRevisions { marker: marker.create_revision, log })
+        Ok(KeyRevisions { marker: marker.create_revision, log: log.map_or(0, |log| log.create_revision) })
+    }
+
+    fn marker_value(&self) -> String {
+        format!("{MARKER}{}", self.cluster)
+    }
+
+    /// Puts the marker if etcd holds no key at all: of all clusters that do so at once, at this place or at
+    /// others, one does. A user who may not see all keys goes by those of this place.
+    fn found(&self) -> Result<TxnResponse> {
+        let put = PutRequest {
+            key: self.marker.clone(),
+            value: self.marker_value().into(),
+            ..PutRequest::default()
+        };
+        let all = Bytes::from_static(b"\0");
+        let nothing = Compare { range_end: all.clone(), ..created(&all, 0) };
+        let mut request = TxnRequest {
+            compare: vec![nothing],
+            success: vec![RequestOp { request: Some(request_op::Request::Put(put)) }],
+            failure: vec![range(&self.marker, false), range(&self.log, true)],
+        };
+        match self.client.txn(&request) {
+            Err(CallError::Denied(_)) => {
+                request.compare = vec![created(&self.marker, 0), created(&self.log, 0)];
+                self.client.txn(&request).map_err(refused_if_denied)
+            }
+            outcome => outcome.map_err(CallError::of_reading),
+        }
     }
 
     fn check_version(&self) -> Result<()> {

@@ -7,12 +7,12 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{program, Authority, Members, CLUSTER};
-use plinth_journal::{Error, Journal, Position};
+use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls, User};
 
 /// What a journal says about etcd that it cannot use: when it is connected, or at the first call.
 fn complaint(options: &EtcdOptions) -> Error {
-    match EtcdJournal::connect(options, CLUSTER) {
+    match EtcdJournal::connect(options, CLUSTER, Founding::Allowed) {
         Ok(journal) => journal.end().unwrap_err(),
         Err(error) => error,
     }
@@ -87,6 +87,21 @@ fn a_user_needs_the_right_to_the_prefix_and_root_to_trim() {
     }
     assert_eq!(allowed.end().unwrap(), Position::new(3));
 
+    // A password that is changed while the journal is used is waited for.
+    let text = call("auth/authenticate", r#"{"name":"root","password":"secret of root"}"#);
+    let (_, root) = text.split_once(r#""token":""#).unwrap();
+    let root = root.split('"').next().unwrap();
+    let set_password = |password: &str| {
+        let body = format!(r#"{{"name":"replica","password":"{password}"}}"#);
+        members.call("auth/user/changepw", &body, Some(root));
+    };
+    set_password("another");
+    for error in [allowed.append("refused".into()).unwrap_err(), allowed.end().unwrap_err()] {
+        assert!(matches!(&error, Error::Unavailable { message } if message.contains("password")), "{error}");
+    }
+    set_password("secret of replica");
+    assert_eq!(allowed.append("with the password".into()), Ok(Position::new(4)));
+
     // A token that etcd does not know any more, as after its restart, is replaced.
     let mut members = members;
     members.kill(0);
@@ -96,4 +111,29 @@ fn a_user_needs_the_right_to_the_prefix_and_root_to_trim() {
         assert!(error.is_transient() && Instant::now() < deadline, "{error}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// A member whose certificate is not trusted, or another program at its address, while the others serve.
+#[test]
+fn a_member_that_cannot_be_used_is_passed_over() {
+    let Some(program) = program() else { return };
+    let members = Members::with_tls(program, 1);
+    members.connect().append("a record".into()).unwrap();
+    let stranger = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for connection in stranger.incoming() {
+            let _ = std::io::Write::write_all(&mut connection.unwrap(), b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let mut options = members.options();
+    options.members.insert(0, address.clone());
+    let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    for n in 2..6 {
+        assert_eq!(journal.append("a record".into()), Ok(Position::new(n)));
+    }
+    // Where there is no other it is refused with the reason.
+    let alone = EtcdOptions { members: vec![address], ..options };
+    let refused = EtcdJournal::connect(&alone, CLUSTER, Founding::Allowed).map(|_| ()).unwrap_err();
+    assert!(matches!(&refused, Error::Refused { message } if message.contains("TLS with")), "{refused}");
 }

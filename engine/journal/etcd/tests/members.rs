@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{program, Members, CLUSTER};
 use plinth_journal::record::ClusterId;
-use plinth_journal::{conformance, Error, Journal, Position};
+use plinth_journal::{conformance, Error, Founding, Journal, Position};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
 
 #[test]
@@ -132,7 +132,11 @@ fn a_place_of_another_cluster_or_program_is_refused() {
     let members = Members::start(program, 1);
     let journal = members.connect();
     journal.append("mine".into()).unwrap();
-    let refused = |options: &EtcdOptions, cluster: ClusterId| match EtcdJournal::connect(options, cluster) {
+    let refused = |options: &EtcdOptions, cluster: ClusterId| match EtcdJournal::connect(
+        options,
+        cluster,
+        Founding::Allowed,
+    ) {
         Err(Error::Refused { message }) => message,
         other => panic!("{:?}", other.map(|_| ())),
     };
@@ -153,7 +157,7 @@ fn without_any_member_calls_fail_in_bounded_time_and_go_on_later() {
     members.kill(0);
     assert!(journal.append("lost".into()).is_err_and(|error| error.is_transient()));
     assert!(journal.end().is_err_and(|error| error.is_transient()));
-    let unreached = EtcdJournal::connect(&members.options(), CLUSTER).unwrap();
+    let unreached = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Allowed).unwrap();
     members.restart(0);
     let deadline = Instant::now() + Duration::from_secs(60);
     while unreached.end() != Ok(Position::new(1)) {
@@ -161,4 +165,133 @@ fn without_any_member_calls_fail_in_bounded_time_and_go_on_later() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(journal.append("after".into()), Ok(Position::new(2)));
+}
+
+/// etcd answers above its quota that there is no space, before a record is in its log and after it has applied
+/// it. Nobody may be told that the record is not there.
+#[test]
+fn what_is_refused_for_space_may_be_there() {
+    let Some(program) = program() else { return };
+    let members = Members::with_flags(program, 1, &["--quota-backend-bytes=8388608"]);
+    let journal = members.connect();
+    let outcomes: Vec<(Bytes, Result<Position, Error>)> = std::thread::scope(|scope| {
+        let appenders = (0..8).map(|client| {
+            let journal = &journal;
+            scope.spawn(move || {
+                let mut outcomes = Vec::new();
+                while outcomes.last().is_none_or(|(_, outcome): &(_, Result<_, _>)| outcome.is_ok()) {
+                    let mut record = format!("{client} {} ", outcomes.len()).into_bytes();
+                    record.resize(300_000, b'.');
+                    let record = Bytes::from(record);
+                    outcomes.push((record.clone(), journal.append(record)));
+                }
+                outcomes
+            })
+        });
+        let appenders: Vec<_> = appenders.collect();
+        appenders.into_iter().flat_map(|appender| appender.join().unwrap()).collect()
+    });
+    let (mut reader, end) = (journal.read(Position::new(1)).unwrap(), journal.end().unwrap());
+    let mut found = Vec::new();
+    while (found.len() as u64) < end.get() {
+        found.extend(reader.next(Duration::from_secs(5)).unwrap().map(|entry| entry.bytes));
+    }
+    let mut refused = 0;
+    for (record, outcome) in outcomes {
+        match outcome {
+            Ok(position) => assert_eq!(found[position.get() as usize - 1], record),
+            Err(Error::OutcomeUnknown { message }) => {
+                assert!(message.contains("space exceeded"), "{message}");
+                refused += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(refused, 8, "each appender has met the quota");
+}
+
+#[test]
+fn an_etcd_without_the_journal_of_a_replica_is_refused_and_stays_empty() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    members.wait();
+    let connect = |founding| EtcdJournal::connect(&members.options(), CLUSTER, founding);
+    let refused = connect(Founding::Forbidden).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Refused { message } if message.contains("plinth/journal")),
+        "{refused}"
+    );
+    let everything = members.call("kv/range", r#"{"key":"AA==","range_end":"AA=="}"#, None);
+    assert!(!everything.contains("kvs"), "{everything}");
+    connect(Founding::Allowed).unwrap().append("a record".into()).unwrap();
+    assert_eq!(connect(Founding::Forbidden).unwrap().end(), Ok(Position::new(1)));
+}
+
+/// Several clusters find an empty etcd in the same moment, at one place and at several.
+#[test]
+fn one_of_several_clusters_founds_the_journal() {
+    const CLUSTERS: u8 = 8;
+    let Some(program) = program() else { return };
+    for places in [1, CLUSTERS] {
+        let members = Members::start(program.clone(), 1);
+        members.wait();
+        let together = std::sync::Barrier::new(CLUSTERS.into());
+        let outcomes: Vec<Result<EtcdJournal, Error>> = std::thread::scope(|scope| {
+            let clusters = (0..CLUSTERS).map(|number| {
+                let prefix = format!("place{}", number % places);
+                let options = EtcdOptions { prefix, ..members.options() };
+                let together = &together;
+                scope.spawn(move || {
+                    together.wait();
+                    EtcdJournal::connect(&options, ClusterId([number; 16]), Founding::Allowed)
+                })
+            });
+            let clusters: Vec<_> = clusters.collect();
+            clusters.into_iter().map(|cluster| cluster.join().unwrap()).collect()
+        });
+        let mut founded = Vec::new();
+        for outcome in outcomes {
+            match outcome {
+                Ok(journal) => founded.push(journal),
+                Err(Error::Refused { message }) => {
+                    let expected = if places == 1 { "another cluster's" } else { "an etcd of its own" };
+                    assert!(message.contains(expected), "{message}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(founded.len(), 1);
+        assert_eq!(founded[0].append("a record".into()), Ok(Position::new(1)));
+        let everything = members.call("kv/range", r#"{"key":"AA==","range_end":"AA=="}"#, None);
+        assert!(everything.contains(r#""count":"2""#), "a marker and a record: {everything}");
+    }
+}
+
+/// What a member has passed on to a leader that died is lost. The append is given up when the member follows
+/// another leader, and not when a member is given up that does not answer.
+#[test]
+fn an_append_that_the_leader_took_with_it_is_given_up() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 3);
+    members.connect().append("before".into()).unwrap();
+    let mut failures = Vec::new();
+    for _ in 0..20 {
+        let leader = members.leader();
+        let mut options = members.options();
+        options.members.remove(leader);
+        options.members.truncate(1);
+        let journal = members.connect_with(&options);
+        journal.append("known".into()).unwrap();
+        members.signal(leader, "-STOP");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = journal.append("record".into()) {
+            assert!(error.is_transient() && Instant::now() < deadline, "{error}");
+            failures.push(error.to_string());
+        }
+        members.signal(leader, "-CONT");
+        if failures.iter().any(|failure| failure.contains("follows another leader")) {
+            return;
+        }
+    }
+    panic!("{failures:?}");
 }

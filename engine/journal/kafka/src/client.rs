@@ -96,31 +96,47 @@ impl Client {
         Ok(answer)
     }
 
-    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. The topic
-    /// is absent if every broker that answers says so.
+    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. One broker
+    /// that answers is enough, whatever others say. The topic is absent if most brokers say so and none knows
+    /// it: one may not have heard of it.
     pub(crate) fn view(&self, topic: &str, avoid: Option<&str>, least_epoch: i32) -> Result<View, CallError> {
         let deadline = Instant::now() + VIEW_TIMEOUT;
-        let mut absent = None;
+        let addresses = self.in_turn(avoid);
+        let (mut absent, mut errored) = (Vec::new(), None);
         let mut failed = CallError::NotMade("no other broker is known".to_owned());
-        for (at, address) in self.in_turn(avoid) {
+        for (at, address) in addresses {
             if Instant::now() >= deadline {
                 break;
             }
             match self.view_of(&address, topic) {
-                Ok(view) if view.error == code::UNKNOWN_TOPIC_OR_PARTITION => absent = Some(view),
+                Ok(view) if view.error == code::UNKNOWN_TOPIC_OR_PARTITION => absent.push(view),
+                Ok(view) if view.error != code::NONE => errored = Some(view),
                 Ok(view) if view.partitions.iter().any(|part| part.leader_epoch < least_epoch) => {
-                    failed = CallError::NotMade(format!("{address} does not know the newest leader"));
+                    let behind = CallError::NotMade(format!("{address} does not know the newest leader"));
+                    failed = failed.or(behind);
                 }
                 Ok(view) => {
                     self.first.store(at, Ordering::Relaxed);
                     return Ok(view);
                 }
-                // What no other broker would change.
-                Err(error @ (CallError::Refused(_) | CallError::Denied(_))) => return Err(error),
-                Err(error) => failed = error,
+                Err(error) => failed = failed.or(error),
             }
         }
-        absent.ok_or(failed)
+        // As the brokers say, or as many as are named.
+        let all = match self.brokers.lock().len() {
+            0 => self.seeds.len(),
+            known => known,
+        };
+        match (errored, absent.len() * 2 > all) {
+            (Some(view), _) => Ok(view),
+            (None, true) => absent.pop().ok_or(failed),
+            (None, false) if absent.is_empty() => Err(failed),
+            (None, false) => {
+                let message =
+                    format!("too few brokers of Kafka answer to say whether topic {topic:?} exists");
+                Err(CallError::NotMade(message))
+            }
+        }
     }
 
     /// What one broker knows of a topic.

@@ -41,18 +41,35 @@ pub(crate) enum CallError {
     Unknown(String),
     /// The user may not do this.
     Denied(String),
-    /// Kafka will not do this as long as it, or the options, are what they are.
+    /// This broker will not do this as long as it, or the options, are what they are.
     Refused(String),
 }
 
 impl CallError {
-    /// As the error of a call that reads.
+    /// As the error of a call that reads. What one broker refuses another one may give.
     pub(crate) fn of_reading(self) -> Error {
         match self {
-            CallError::NotMade(message) | CallError::Unknown(message) | CallError::Denied(message) => {
-                Error::Unavailable { message }
-            }
-            CallError::Refused(message) => Error::Refused { message },
+            CallError::NotMade(message)
+            | CallError::Unknown(message)
+            | CallError::Denied(message)
+            | CallError::Refused(message) => Error::Unavailable { message },
+        }
+    }
+
+    /// As the error of a start at which no broker did what was asked for: what all refuse is a mistake of
+    /// whoever configured it.
+    pub(crate) fn of_all(self) -> Error {
+        match self {
+            CallError::Denied(message) | CallError::Refused(message) => Error::Refused { message },
+            error => error.of_reading(),
+        }
+    }
+
+    /// The one of two failures of brokers that says what to do.
+    pub(crate) fn or(self, later: CallError) -> CallError {
+        match self {
+            CallError::Denied(_) | CallError::Refused(_) => self,
+            _ => later,
         }
     }
 }

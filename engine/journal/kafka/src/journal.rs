@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position, Reader, Result, TailReader};
+use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
 
 use crate::client::{Client, CALL_TIMEOUT};
 use crate::connection::CallError;
@@ -32,25 +32,29 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 pub struct KafkaJournal(Arc<Shared>);
 
 impl KafkaJournal {
-    /// The journal of `cluster` in a topic. Where that does not exist the first append creates it.
+    /// The journal of `cluster` in a topic; founds it in one that is empty or does not exist, which is created
+    /// then, if that is allowed.
     ///
-    /// A Kafka that cannot be reached now is no error: it is looked at by the first call that reaches it.
+    /// A Kafka that cannot be reached now is no error: it is looked at by the first call that reaches it. One
+    /// broker that can be used is enough.
     ///
     /// # Errors
-    /// [`Error::Refused`] for options that cannot be used, a Kafka that does not accept them, and a topic
-    /// that cannot hold this journal. Nothing was written.
-    pub fn connect(options: &KafkaOptions, cluster: ClusterId) -> Result<KafkaJournal> {
+    /// [`Error::Refused`] for options that cannot be used, a Kafka that does not accept them, a topic that
+    /// cannot hold this journal, and one without a journal where none may be founded. Nothing was written.
+    /// Also where another cluster has founded its journal in the topic at the same time, and was first.
+    pub fn connect(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<KafkaJournal> {
         let shared = Shared {
             client: Client::new(options)?,
             topic: options.topic.clone(),
             max_record_bytes: options.max_record_bytes,
             cluster,
+            founding,
             key: records::key(cluster),
             leader: Mutex::default(),
             known: Mutex::new(None),
             trimmed: Mutex::new(None),
         };
-        match shared.known(false) {
+        match shared.known() {
             Err(error) if !error.is_transient() => Err(error),
             _ => Ok(KafkaJournal(Arc::new(shared))),
         }
@@ -73,10 +77,7 @@ impl Journal for KafkaJournal {
     }
 
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
-        let Some(topic) = self.0.known(false)? else {
-            let message = format!("topic {:?} does not exist yet", self.0.topic);
-            return Err(Error::Unavailable { message });
-        };
+        let topic = self.0.known()?;
         let leader = self.0.leader(&topic)?;
         Ok(Box::new(TailReader::new(KafkaTail::new(
             Arc::clone(&self.0),
@@ -87,10 +88,8 @@ impl Journal for KafkaJournal {
     }
 
     fn end(&self) -> Result<Position> {
-        match self.0.known(false)? {
-            Some(topic) => self.0.end_of(&topic),
-            None => Ok(Position::ZERO),
-        }
+        let topic = self.0.known()?;
+        self.0.end_of(&topic)
     }
 
     fn trim(&self, before: Position) -> Result<()> {
@@ -103,41 +102,48 @@ impl Journal for KafkaJournal {
 }
 
 impl Shared {
-    /// The topic, once it is known to be this journal's; none where it does not exist and is not to be
-    /// created.
-    fn known(&self, create: bool) -> Result<Option<Topic>> {
+    /// The topic, once it is known to be this journal's.
+    fn known(&self) -> Result<Topic> {
         let mut known = self.known.lock();
-        if known.is_none() {
-            *known = self.find(create)?;
+        match *known {
+            Some(topic) => Ok(topic),
+            None => Ok(*known.insert(self.find()?)),
         }
-        Ok(*known)
     }
 
     fn append(&self, record: &Bytes) -> Result<Position> {
-        let Some(topic) = self.known(true)? else {
-            let message = format!("topic {:?} does not exist", self.topic);
-            return Err(Error::Unavailable { message });
-        };
+        let topic = self.known()?;
         let leader = self.leader(&topic)?;
+        self.append_with(&topic, &leader, &self.key, record)
+    }
+
+    /// Appends a record with a key.
+    pub(crate) fn append_with(
+        &self,
+        topic: &Topic,
+        leader: &Leader,
+        key: &Bytes,
+        record: &Bytes,
+    ) -> Result<Position> {
         let timeout_ms = i32::try_from(APPEND_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
-        let body = wire::produce(&topic.id, timeout_ms, &records::encode(&self.key, record));
-        match self.produce(&topic, &leader, &body) {
+        let body = wire::produce(&topic.id, timeout_ms, &records::encode(key, record));
+        match self.produce(topic, leader, &body) {
             Ok(produced) if produced.error == code::NONE => match u64::try_from(produced.offset) {
                 Ok(offset) => Ok(Position::new(offset).next()),
                 Err(_) => Err(Error::OutcomeUnknown { message: "Kafka gave no offset".to_owned() }),
             },
             Ok(produced) => {
-                self.suspect(&leader);
-                Err(self.not_appended(&leader, &produced, record.len()))
+                self.suspect(leader);
+                Err(self.not_appended(leader, &produced, record.len()))
             }
             Err(error) => {
-                self.suspect(&leader);
+                self.suspect(leader);
                 Err(match error {
-                    CallError::NotMade(message) | CallError::Denied(message) => {
-                        Error::Unavailable { message }
-                    }
                     CallError::Unknown(message) => Error::OutcomeUnknown { message },
-                    CallError::Refused(message) => Error::Refused { message },
+                    // This broker: another one may lead soon.
+                    CallError::NotMade(message)
+                    | CallError::Denied(message)
+                    | CallError::Refused(message) => Error::Unavailable { message },
                 })
             }
         }
@@ -193,7 +199,7 @@ impl Shared {
         if !self.trimmed.lock().is_none_or(is_due) {
             return Ok(());
         }
-        let Some(topic) = self.known(false)? else { return Ok(()) };
+        let topic = self.known()?;
         // The newest record stays: it says whose journal this is.
         let kept = before.min(self.end_of(&topic)?);
         let Some(offset) = kept.get().checked_sub(1).and_then(|offset| i64::try_from(offset).ok()) else {

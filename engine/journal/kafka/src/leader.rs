@@ -199,9 +199,15 @@ impl Shared {
                 match connection.receive(Instant::now() + share) {
                     Ok(None) => waiting.push((broker, connection)),
                     Ok(Some(answer)) => {
-                        let view = self.client.take_view(&connection.address, answer);
+                        let view = match self.client.take_view(&connection.address, answer) {
+                            Ok(view) => view,
+                            Err(error) => {
+                                failed = error.of_reading().to_string();
+                                continue;
+                            }
+                        };
                         self.client.keep(connection);
-                        match self.judge(topic, leader, view.map_err(CallError::of_reading)?)? {
+                        match self.judge(topic, leader, view)? {
                             true => confirmed += 1,
                             false => failed = "a broker does not know the topic".to_owned(),
                         }

@@ -13,11 +13,11 @@
 //!
 //! ```no_run
 //! use plinth_journal::record::ClusterId;
-//! use plinth_journal::Journal;
+//! use plinth_journal::{Founding, Journal};
 //! use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 //!
 //! let options = KafkaOptions::parse("kafka://127.0.0.1:9092,127.0.0.1:9192/plinth")?;
-//! let journal = KafkaJournal::connect(&options, ClusterId([7; 16]))?;
+//! let journal = KafkaJournal::connect(&options, ClusterId([7; 16]), Founding::Allowed)?;
 //! let position = journal.append("a record".into())?;
 //! assert_eq!(journal.read(position)?.next(std::time::Duration::from_secs(1))?.unwrap().bytes, "a record");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -17,8 +17,8 @@
 //! ```
 
 use bytes::Bytes;
-use plinth_journal::crc32c;
-use plinth_journal::record::ClusterId;
+use plinth_journal::record::{Anchor, Body, ClusterId, Record, ReplicaId, Session};
+use plinth_journal::{crc32c, Position};
 
 use crate::codec::{put_zigzag, Decoder, Malformed};
 
@@ -41,7 +41,11 @@ pub(crate) fn key(cluster: ClusterId) -> Bytes {
 
 /// The cluster that a key names; none where it is not the key of a journal's record.
 pub(crate) fn cluster_of(key: &[u8]) -> Option<ClusterId> {
-    let digits = std::str::from_utf8(key).ok()?.strip_prefix(MARKER)?;
+    cluster_after(MARKER, key)
+}
+
+fn cluster_after(prefix: &str, key: &[u8]) -> Option<ClusterId> {
+    let digits = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?;
     let mut cluster = ClusterId::default();
     if digits.len() != 2 * cluster.0.len() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -50,6 +54,30 @@ pub(crate) fn cluster_of(key: &[u8]) -> Option<ClusterId> {
         *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
     }
     Some(cluster)
+}
+
+/// What the key of the record that founds a journal says before the cluster.
+const FOUNDER: &str = "plinth journal, format 1, founded by cluster ";
+
+/// The key of the record with which a cluster founds its journal.
+pub(crate) fn founding_key(cluster: ClusterId) -> Bytes {
+    format!("{FOUNDER}{cluster}").into()
+}
+
+/// The cluster that has founded a journal by a record with this key, or has tried to; none for another record.
+pub(crate) fn founder_of(key: &[u8]) -> Option<ClusterId> {
+    cluster_after(FOUNDER, key)
+}
+
+/// What readers get in the place of a record that founds a journal, or has failed to: one that is void for
+/// every replica, since it replaces a session that never was. The same bytes for all replicas of a cluster.
+pub(crate) fn void(cluster: ClusterId) -> Bytes {
+    let never = Session(1);
+    let anchor = Anchor { position: Position::new(u64::MAX), ..Anchor::default() };
+    let body = Body::Session { replaces: Some(never) };
+    let record =
+        Record { cluster, replica: ReplicaId(0), session: never, sequence: 0, clock_ms: 0, anchor, body };
+    record.encode_as(1)
 }
 
 /// A record as Kafka has it.
@@ -254,7 +282,20 @@ mod tests {
         {
             assert_eq!(cluster_of(other.as_bytes()), None, "{other}");
         }
+        assert_eq!(founder_of(&founding_key(cluster)), Some(cluster));
+        assert_eq!((founder_of(&key(cluster)), cluster_of(&founding_key(cluster))), (None, None));
         let signed = format!("{MARKER}{}", "+1".repeat(16));
         assert_eq!(cluster_of(signed.as_bytes()), None);
+    }
+    #[test]
+    fn what_stands_for_a_founding_record_begins_no_session() {
+        let cluster = ClusterId([7; 16]);
+        assert_eq!(void(cluster), void(cluster));
+        let record = Record::decode(void(cluster)).unwrap();
+        assert_eq!((record.cluster, record.sequence), (cluster, 0));
+        assert!(
+            matches!(record.body, Body::Session { replaces: Some(_) }),
+            "no session of replica 0 ever was"
+        );
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
+use plinth_journal::Founding;
 
 use crate::client::Client;
 use crate::codec::TopicId;
@@ -16,6 +17,7 @@ pub(crate) struct Shared {
     pub topic: String,
     pub max_record_bytes: usize,
     pub cluster: ClusterId,
+    pub founding: Founding,
     /// The key of each record, which says what it is and whose.
     pub key: Bytes,
     pub leader: Mutex<LeaderState>,

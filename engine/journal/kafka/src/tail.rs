@@ -87,10 +87,15 @@ impl KafkaTail {
         if position > self.due {
             return Err(Error::Gap { expected: self.due, found: position });
         }
-        if record.key != self.shared.key {
+        let bytes = if record.key == self.shared.key {
+            record.value
+        } else if records::founder_of(&record.key).is_some() {
+            // Of the cluster whose journal this is, or of one that came too late.
+            records::void(self.shared.cluster)
+        } else {
             return Err(self.foreign(position, &record.key));
-        }
-        self.ready.push_back(Entry { position, bytes: record.value });
+        };
+        self.ready.push_back(Entry { position, bytes });
         self.due = self.due.next();
         Ok(())
     }

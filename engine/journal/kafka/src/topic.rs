@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plinth_journal::{Error, Result};
+use bytes::Bytes;
+use plinth_journal::{Error, Founding, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
@@ -16,6 +17,8 @@ use crate::wire::{self, FetchOptions, Outcome, Place, Settings, View};
 const REPLICAS: usize = 3;
 /// Longest time until a new topic has a leader.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Records of clusters that did not become the topic's that are passed over, at most.
+const MAX_FOUNDERS: i64 = 64;
 /// Bytes of a file of the log: of trimmed records, whole files are removed.
 const SEGMENT_BYTES: usize = 64 << 20;
 /// The shortest retention that is accepted, which is far above what replicas that run need.
@@ -47,31 +50,61 @@ fn why(message: Option<String>, error: i16) -> String {
     message.filter(|message| !message.is_empty()).unwrap_or_else(|| error_name(error))
 }
 
-/// At the start, rights that are missing are a mistake of whoever configured it.
-fn refused_if_denied(error: CallError) -> Error {
-    match error {
-        CallError::Denied(message) => Error::Refused { message },
-        error => error.of_reading(),
-    }
+/// Whose a topic is.
+enum Owner {
+    This,
+    /// There is no record in it.
+    Nobody,
 }
 
 impl Shared {
-    /// Looks whether Kafka holds this journal; none where there is no topic and it is not to be created.
-    pub(crate) fn find(&self, create: bool) -> Result<Option<Topic>> {
+    /// Looks whether Kafka holds this journal, and founds it where there is none and that is allowed.
+    pub(crate) fn find(&self) -> Result<Topic> {
+        let name = &self.topic;
         let mut view = self.view()?;
         if view.error == code::UNKNOWN_TOPIC_OR_PARTITION {
-            if !create {
-                return Ok(None);
+            if self.founding == Founding::Forbidden {
+                return self.absent(&format!("topic {name:?} does not exist"));
             }
             view = self.create(&view)?;
         }
         let topic = self.check(&view)?;
-        self.check_owner(&topic, &view)?;
-        Ok(Some(topic))
+        let leader = self.note(&topic, &view)?;
+        match (self.owner(&topic, &leader)?, self.founding) {
+            (Owner::This, _) => Ok(topic),
+            (Owner::Nobody, Founding::Forbidden) => self.absent(&format!("topic {name:?} is empty")),
+            (Owner::Nobody, Founding::Allowed) => self.found(&topic, &leader).map(|()| topic),
+        }
+    }
+
+    /// Refuses a place where the journal of this replica is not.
+    fn absent<T>(&self, what: &str) -> Result<T> {
+        refused(format!(
+            "{what}: the journal that this replica has applied is not there; use the Kafka and the topic that hold \
+             it. Where its data is lost, make a backup of the replica that is furthest, and restore it. Nothing was \
+             written"
+        ))
+    }
+
+    /// Appends the record that founds the journal. Of all clusters that do so at once the one whose record is
+    /// the first of the topic has the journal; Kafka has no comparison that would keep the others from writing
+    /// theirs, which readers pass over.
+    fn found(&self, topic: &Topic, leader: &Leader) -> Result<()> {
+        let key = records::founding_key(self.cluster);
+        match self.append_with(topic, leader, &key, &Bytes::new()) {
+            Ok(_) => {}
+            // It may come into the log later. The next time the first record tells.
+            Err(Error::OutcomeUnknown { message }) => return unavailable(message),
+            Err(error) => return Err(error),
+        }
+        match self.owner(topic, leader)? {
+            Owner::This => Ok(()),
+            Owner::Nobody => unavailable(format!("topic {:?} has lost its first record", self.topic)),
+        }
     }
 
     fn view(&self) -> Result<View> {
-        self.client.view(&self.topic, None, -1).map_err(refused_if_denied)
+        self.client.view(&self.topic, None, -1).map_err(CallError::of_all)
     }
 
     fn create(&self, view: &View) -> Result<View> {
@@ -82,12 +115,20 @@ impl Shared {
         let body =
             wire::create_topic(&self.topic, i16::try_from(replicas).unwrap_or(1), &settings, timeout_ms);
         let name = &self.topic;
-        let Some((_, address)) = view.brokers.first() else {
-            return unavailable("no broker of Kafka is up".to_owned());
-        };
+        let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());
+        let mut answered = None;
+        for (_, address) in &view.brokers {
+            match self.client.call(address, wire::CREATE_TOPICS, &body, CREATE_TIMEOUT + CALL_TIMEOUT) {
+                Ok(answer) => {
+                    answered = Some((address, answer));
+                    break;
+                }
+                Err(error) => failed = failed.or(error),
+            }
+        }
+        let Some((address, answer)) = answered else { return Err(failed.of_all()) };
         let malformed = |_| Error::Unavailable { message: format!("{address} gave a malformed answer") };
-        let answer = self.client.call(address, wire::CREATE_TOPICS, &body, CREATE_TIMEOUT + CALL_TIMEOUT);
-        let outcome = Outcome::decode_created(answer.map_err(refused_if_denied)?).map_err(malformed)?;
+        let outcome = Outcome::decode_created(answer).map_err(malformed)?;
         let why = why(outcome.message, outcome.error);
         match outcome.error {
             code::NONE | code::TOPIC_ALREADY_EXISTS => {}
@@ -168,7 +209,7 @@ impl Shared {
             let answer = match self.client.call(address, wire::DESCRIBE_CONFIGS, &body, CALL_TIMEOUT) {
                 Ok(answer) => answer,
                 Err(error) => {
-                    failed = error;
+                    failed = failed.or(error);
                     continue;
                 }
             };
@@ -184,40 +225,66 @@ impl Shared {
                 // A topic that was just created is not known to all.
                 error => {
                     let why = why(settings.message, error);
-                    failed = CallError::NotMade(format!("the settings of topic {name:?}: {why}"));
+                    failed = failed.or(CallError::NotMade(format!("the settings of topic {name:?}: {why}")));
                 }
             }
         }
-        Err(refused_if_denied(failed))
+        Err(failed.of_all())
     }
 
-    /// Refuses a topic whose newest record is not of this cluster. Readers check every other one.
-    fn check_owner(&self, topic: &Topic, view: &View) -> Result<()> {
-        let leader = self.note(topic, view)?;
-        let oldest = self.offset_at(&leader, Place::Oldest)?;
-        let end = self.offset_at(&leader, Place::End)?;
-        if end <= oldest {
-            return Ok(());
-        }
-        let newest = end.saturating_sub(1);
+    /// Refuses a topic that is not this cluster's, by its newest record. Readers check every other one.
+    ///
+    /// Records of clusters that came too late to found a journal here tell nothing: the one before counts. The
+    /// first of all tells whose the topic is.
+    fn owner(&self, topic: &Topic, leader: &Leader) -> Result<Owner> {
+        let oldest = self.offset_at(leader, Place::Oldest)?;
+        let end = self.offset_at(leader, Place::End)?;
         let name = &self.topic;
-        match self.key_at(topic, &leader, newest)? {
-            Some(key) if key == self.key => Ok(()),
-            Some(key) if records::cluster_of(&key).is_some() => refused(format!(
-                "the newest record of topic {name:?} says {:?} where {:?} is due: it is another cluster's; use \
-                 another topic, or join that cluster in an empty data directory",
-                String::from_utf8_lossy(&key),
-                String::from_utf8_lossy(&self.key)
-            )),
-            _ => refused(format!(
-                "topic {name:?} holds a record at offset {newest} that no replica has written, or a later version \
-                 of this program has: a journal needs a topic of its own"
+        if end <= oldest {
+            return match (end, self.founding) {
+                (0, _) => Ok(Owner::Nobody),
+                // What was trimmed cannot be known here; the replica compares positions.
+                (_, Founding::Forbidden) => Ok(Owner::This),
+                (_, Founding::Allowed) => refused(format!(
+                    "the records of topic {name:?} up to offset {end} were deleted: begin a journal in a topic that \
+                     does not exist"
+                )),
+            };
+        }
+        for offset in (oldest.max(end.saturating_sub(MAX_FOUNDERS))..end).rev() {
+            match self.key_at(topic, leader, offset)? {
+                Some(key) if key == self.key => return Ok(Owner::This),
+                Some(key) if records::founder_of(&key) == Some(self.cluster) && offset == 0 => {
+                    return Ok(Owner::This);
+                }
+                Some(key) if records::founder_of(&key).is_some() && offset > 0 => {}
+                Some(key) if records::founder_of(&key).or(records::cluster_of(&key)).is_some() => {
+                    return refused(format!(
+                        "the record at offset {offset} of topic {name:?} says {:?} where {:?} is due: the topic is \
+                         another cluster's; use another topic, or join that cluster in an empty data directory",
+                        String::from_utf8_lossy(&key),
+                        String::from_utf8_lossy(&self.key)
+                    ));
+                }
+                _ => {
+                    return refused(format!(
+                        "topic {name:?} holds a record at offset {offset} that no replica has written, or a later \
+                         version of this program has: a journal needs a topic of its own"
+                    ));
+                }
+            }
+        }
+        match self.founding {
+            Founding::Forbidden => Ok(Owner::This),
+            Founding::Allowed => refused(format!(
+                "the newest records of topic {name:?} do not tell which cluster's it is: use a topic that does not \
+                 exist"
             )),
         }
     }
 
     /// The key of the record at an offset; none for one that no replica can have written.
-    fn key_at(&self, topic: &Topic, leader: &Leader, offset: i64) -> Result<Option<bytes::Bytes>> {
+    fn key_at(&self, topic: &Topic, leader: &Leader, offset: i64) -> Result<Option<Bytes>> {
         let options = FetchOptions {
             topic: topic.id,
             leader_epoch: leader.epoch,
@@ -229,7 +296,7 @@ impl Shared {
         let answer = self
             .client
             .call(&leader.address, wire::FETCH, &wire::fetch(&options), CALL_TIMEOUT * 2)
-            .map_err(refused_if_denied)?;
+            .map_err(CallError::of_reading)?;
         let malformed =
             |_| Error::Unavailable { message: format!("{} gave a malformed answer", leader.address) };
         let fetched = wire::Fetched::decode(answer).map_err(malformed)?;
@@ -243,7 +310,9 @@ impl Shared {
         match records::decode(fetched.records) {
             Ok(records) => match records.into_iter().find(|record| record.offset == offset) {
                 Some(record) => Ok(Some(record.key)),
-                None => unavailable(format!("topic {:?}: its newest record did not come", self.topic)),
+                None => {
+                    unavailable(format!("topic {:?}: the record at offset {offset} did not come", self.topic))
+                }
             },
             Err(_unreadable) => Ok(None),
         }

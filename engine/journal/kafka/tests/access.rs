@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 
 use common::{is_there, Brokers, CLUSTER};
-use plinth_journal::{Error, Journal, Position};
+use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism, Tls, User};
 
 /// An authority and what it has signed, PEM.
@@ -77,7 +77,7 @@ fn broker(dir: tempfile::TempDir, protocol: &str, settings: &str, format: &str) 
 
 /// What a journal says about a Kafka that it cannot use: when it is connected, or at the first call.
 fn complaint(options: &KafkaOptions) -> Error {
-    match KafkaJournal::connect(options, CLUSTER) {
+    match KafkaJournal::connect(options, CLUSTER, Founding::Allowed) {
         Ok(journal) => journal.end().unwrap_err(),
         Err(error) => error,
     }
@@ -95,8 +95,8 @@ fn certificates_are_checked_on_both_sides() {
     let with = |tls| KafkaOptions { tls, ..brokers.options() };
     let trusted = authority.client();
     let journal = brokers.connect_with(&with(Some(trusted.clone())));
-    assert_eq!(Brokers::append(&journal, "over TLS"), Position::new(1));
-    let mut reader = journal.read(Position::new(1)).unwrap();
+    assert_eq!(Brokers::append(&journal, "over TLS"), Position::new(2));
+    let mut reader = journal.read(Position::new(2)).unwrap();
     assert_eq!(reader.next(std::time::Duration::from_secs(5)).unwrap().unwrap().bytes, "over TLS");
 
     let of_another =
@@ -113,7 +113,7 @@ fn certificates_are_checked_on_both_sides() {
         let garbage = Tls { certificate_authority: garbage.to_vec(), identity: None };
         assert!(matches!(complaint(&with(Some(garbage))), Error::Refused { .. }));
     }
-    assert_eq!(journal.end(), Ok(Position::new(1)));
+    assert_eq!(journal.end(), Ok(Position::new(2)));
 }
 
 #[test]
@@ -149,7 +149,8 @@ fn a_user_needs_its_password_and_rights_to_the_topic() {
         KafkaOptions { tls: tls.clone(), user, ..brokers.options() }
     };
     use SaslMechanism::{Plain, ScramSha256, ScramSha512};
-    let mut count = 0;
+    // The first record founds the journal.
+    let mut count = 1;
     for (mechanism, password) in
         [(Plain, "secret of replica"), (ScramSha256, "secret-of-replica"), (ScramSha512, "secret-of-replica")]
     {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{is_there, Brokers};
-use plinth_journal::{conformance, Error, Journal, Position};
+use plinth_journal::{conformance, Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 
 #[test]
@@ -22,6 +22,7 @@ fn it_is_a_journal() {
     Brokers::append(&brokers.connect(), "the first of all");
     conformance::check(&|| Box::new(brokers.connect()));
     trimmed_positions_are_known(&brokers);
+    a_broker_that_refuses_is_passed_over(&brokers);
     without_any_broker_calls_fail_in_bounded_time_and_go_on_later(&brokers);
 }
 
@@ -32,23 +33,57 @@ fn trimmed_positions_are_known(brokers: &Brokers) {
     for n in 1..20 {
         journal.append(Bytes::from(format!("{n}"))).unwrap();
     }
-    journal.trim(Position::new(15)).unwrap();
+    journal.trim(Position::new(16)).unwrap();
     let other = brokers.connect_with(&options);
-    for from in [1, 7, 14] {
+    for from in [1, 7, 15] {
         let mut reader = other.read(Position::new(from)).unwrap();
         match reader.next(Duration::from_secs(5)).unwrap_err() {
             Error::Trimmed { requested, oldest } => {
-                assert_eq!((requested, oldest), (Position::new(from), Position::new(15)));
+                assert_eq!((requested, oldest), (Position::new(from), Position::new(16)));
             }
             error => panic!("{error}"),
         }
     }
-    let mut reader = other.read(Position::new(15)).unwrap();
+    let mut reader = other.read(Position::new(16)).unwrap();
     assert_eq!(reader.next(Duration::from_secs(5)).unwrap().unwrap().bytes, "14");
     // One that is ahead of the journal has seen what is no more.
     let mut reader = other.read(Position::new(30)).unwrap();
     let ahead = reader.next(Duration::from_secs(5)).unwrap_err();
-    assert_eq!(ahead, Error::Behind { applied: Position::new(29), end: Position::new(20) });
+    assert_eq!(ahead, Error::Behind { applied: Position::new(29), end: Position::new(21) });
+}
+
+/// Addresses at which no call succeeds, each in its own way, before those of the brokers.
+fn a_broker_that_refuses_is_passed_over(brokers: &Brokers) {
+    let answering = |answer: &'static [u8]| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let _ = std::io::Write::write_all(&mut connection.unwrap(), answer);
+            }
+        });
+        address
+    };
+    // An alert of TLS, an end of the connection, an answer of another program, nobody.
+    let refusing = [
+        answering(b"\x15\x03\x03\x00\x02\x02\x28"),
+        answering(b""),
+        answering(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        "127.0.0.1:1".to_owned(),
+    ];
+    let mut options = brokers.topic("passed-over");
+    options.brokers.splice(0..0, refusing.clone());
+    let journal = brokers.connect_with(&options);
+    assert_eq!(Brokers::append(&journal, "a record"), Position::new(2));
+    let again = KafkaJournal::connect(&options, common::CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(again.end(), Ok(Position::new(2)));
+    // Where none serves, the one that says what to do is heard.
+    let alone = KafkaOptions { brokers: refusing.into(), ..options };
+    let refused = KafkaJournal::connect(&alone, common::CLUSTER, Founding::Allowed).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Refused { message } if message.contains("certificateAuthorityFile")),
+        "{refused}"
+    );
 }
 
 fn without_any_broker_calls_fail_in_bounded_time_and_go_on_later(brokers: &Brokers) {
@@ -60,17 +95,17 @@ fn without_any_broker_calls_fail_in_bounded_time_and_go_on_later(brokers: &Broke
     }
     assert!(journal.append("lost".into()).is_err_and(|error| error.is_transient()));
     assert!(journal.end().is_err_and(|error| error.is_transient()));
-    let unreached = KafkaJournal::connect(&options, common::CLUSTER).unwrap();
+    let unreached = KafkaJournal::connect(&options, common::CLUSTER, Founding::Allowed).unwrap();
     brokers.restart();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while unreached.end() != Ok(Position::new(1)) {
+    while unreached.end() != Ok(Position::new(2)) {
         assert!(Instant::now() < deadline, "Kafka does not come back");
         std::thread::sleep(Duration::from_millis(50));
     }
     // The first append of all was certainly not made.
-    while journal.append("after".into()) != Ok(Position::new(2)) {
+    while journal.append("after".into()) != Ok(Position::new(3)) {
         assert!(Instant::now() < deadline, "Kafka takes no records");
-        assert_eq!(unreached.end(), Ok(Position::new(1)));
+        assert_eq!(unreached.end(), Ok(Position::new(2)));
     }
 }
 
@@ -271,7 +306,8 @@ fn a_journal_of_one_broker_is_one() {
     let brokers = Brokers::start(1);
     let options = KafkaOptions { max_record_bytes: 100_000, ..brokers.options() };
     let journal = brokers.connect_with(&options);
-    assert_eq!(journal.end(), Ok(Position::ZERO));
-    assert_eq!(Brokers::append(&journal, "a record"), Position::new(1));
+    // The record that founds it.
     assert_eq!(journal.end(), Ok(Position::new(1)));
+    assert_eq!(Brokers::append(&journal, "a record"), Position::new(2));
+    assert_eq!(journal.end(), Ok(Position::new(2)));
 }

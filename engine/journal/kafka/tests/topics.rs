@@ -8,15 +8,19 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{admin, is_there, Brokers, CLUSTER};
-use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position};
+use plinth_journal::record::{ClusterId, Record};
+use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 
 /// Why a topic is refused, once brokers know what they are asked about it.
 fn refusal(options: &KafkaOptions, cluster: ClusterId) -> String {
+    refusal_of(options, cluster, Founding::Allowed)
+}
+
+fn refusal_of(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        match KafkaJournal::connect(options, cluster).and_then(|journal| journal.end()) {
+        match KafkaJournal::connect(options, cluster, founding).and_then(|journal| journal.end()) {
             Err(Error::Refused { message }) => return message,
             Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
             Ok(end) => panic!("{} is accepted, and ends at {end}", options.topic),
@@ -65,9 +69,10 @@ fn a_topic_that_cannot_hold_a_journal_is_refused() {
     }
     let accepted = brokers.topic("accepted");
     admin::create(&accepted, 1, 3, &good);
-    assert_eq!(Brokers::append(&brokers.connect_with(&accepted), "a record"), Position::new(1));
+    assert_eq!(Brokers::append(&brokers.connect_with(&accepted), "a record"), Position::new(2));
     another_clusters_topic_is_refused(&accepted);
     records_of_other_programs_are_refused(&brokers);
+    one_of_several_clusters_founds_the_journal(&brokers);
     another_clusters_record_ends_a_reader(&brokers);
     a_topic_that_was_recreated_is_another_one(&brokers, &good);
 }
@@ -76,46 +81,86 @@ fn another_clusters_topic_is_refused(options: &KafkaOptions) {
     let other = ClusterId([9; 16]);
     let message = refusal(options, other);
     assert!(message.contains(&CLUSTER.to_string()) && message.contains(&other.to_string()), "{message}");
-    let mine = KafkaJournal::connect(options, CLUSTER).unwrap();
-    assert_eq!(end(&mine), Ok(Position::new(1)), "nothing was written");
+    let mine = KafkaJournal::connect(options, CLUSTER, Founding::Allowed).unwrap();
+    assert_eq!(end(&mine), Ok(Position::new(2)), "nothing was written");
 }
 
 fn records_of_other_programs_are_refused(brokers: &Brokers) {
-    let options = brokers.topic("shared");
-    let (one, other) = (ClusterId([1; 16]), ClusterId([2; 16]));
-    let journals = [one, other].map(|cluster| KafkaJournal::connect(&options, cluster).unwrap());
-    Brokers::append(&journals[0], "one's");
-    // It has found no topic when it was connected.
-    let deadline = Instant::now() + Duration::from_secs(60);
-    let refused = loop {
-        match journals[1].append("the other's".into()) {
-            Err(Error::Unavailable { .. }) if Instant::now() < deadline => {}
-            outcome => break outcome,
-        }
-    };
-    assert!(
-        matches!(&refused, Err(Error::Refused { message }) if message.contains("another")),
-        "{refused:?}"
-    );
-
     let options = brokers.topic("foreign");
     let journal = brokers.connect_with(&options);
     Brokers::append(&journal, "mine");
     let leader = journal.leader().unwrap();
     let at_leader = KafkaOptions { brokers: vec![leader], ..options.clone() };
     admin::append(&at_leader, b"a key", b"a value");
-    let mut reader = journal.read(Position::new(1)).unwrap();
+    let mut reader = journal.read(Position::new(2)).unwrap();
     assert_eq!(reader.next(Duration::from_secs(5)).map(|entry| entry.unwrap().bytes), Ok("mine".into()));
     let error = reader.next(Duration::from_secs(5)).unwrap_err();
     assert!(
-        matches!(error, Error::Damaged { position, reason } if position == Position::new(2) && reason.contains("another program")),
+        matches!(error, Error::Damaged { position, reason } if position == Position::new(3) && reason.contains("another program")),
         "{error}"
     );
     let message = refusal(&options, CLUSTER);
     assert!(message.contains("foreign") && message.contains("a topic of its own"), "{message}");
 }
 
-/// Both clusters have found a new topic empty at the same moment, and appended.
+/// Several clusters find in the same moment that the topic does not exist. Those that come too late leave records
+/// behind, which readers pass over.
+fn one_of_several_clusters_founds_the_journal(brokers: &Brokers) {
+    const CLUSTERS: u8 = 6;
+    let options = brokers.topic("founded");
+    let message = refusal_of(&options, CLUSTER, Founding::Forbidden);
+    assert!(message.contains("does not exist") && message.contains("Nothing was written"), "{message}");
+    let together = std::sync::Barrier::new(CLUSTERS.into());
+    let outcomes: Vec<Result<(ClusterId, KafkaJournal), String>> = std::thread::scope(|scope| {
+        let clusters = (1..=CLUSTERS).map(|number| {
+            let (options, together, cluster) = (&options, &together, ClusterId([number; 16]));
+            scope.spawn(move || {
+                together.wait();
+                let deadline = Instant::now() + Duration::from_secs(60);
+                loop {
+                    let journal = KafkaJournal::connect(options, cluster, Founding::Allowed);
+                    match journal.and_then(|journal| journal.end().map(|_| journal)) {
+                        Ok(journal) => return Ok((cluster, journal)),
+                        Err(Error::Refused { message }) => return Err(message),
+                        Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+                    }
+                }
+            })
+        });
+        let clusters: Vec<_> = clusters.collect();
+        clusters.into_iter().map(|cluster| cluster.join().unwrap()).collect()
+    });
+    let mut founded = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(founder) => founded.push(founder),
+            Err(message) => assert!(message.contains("another cluster's"), "{message}"),
+        }
+    }
+    let [(cluster, journal)] = &founded[..] else { panic!("{} have founded it", founded.len()) };
+    let last = Brokers::append(journal, "a record");
+    // One that comes even later: its record is the newest.
+    let at_leader = KafkaOptions { brokers: vec![journal.leader().unwrap()], ..options.clone() };
+    let late = ClusterId([99; 16]);
+    admin::append(&at_leader, format!("plinth journal, format 1, founded by cluster {late}").as_bytes(), b"");
+    let message = refusal(&options, late);
+    assert!(message.contains("another cluster's"), "{message}");
+    let again = KafkaJournal::connect(&options, *cluster, Founding::Forbidden).unwrap();
+    assert_eq!(end(&again), Ok(last.next()));
+    let mut reader = again.read(Position::new(1)).unwrap();
+    let mut void = None;
+    for position in 1..=last.get() + 1 {
+        let entry = reader.next(Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!(entry.position, Position::new(position));
+        match position == last.get() {
+            true => assert_eq!(entry.bytes, "a record"),
+            false => assert_eq!(entry.bytes, *void.get_or_insert(entry.bytes.clone())),
+        }
+    }
+    assert_eq!(Record::decode(void.unwrap()).unwrap().cluster, *cluster);
+}
+
+/// Another cluster's record, which nothing keeps from the topic that was checked at the start.
 fn another_clusters_record_ends_a_reader(brokers: &Brokers) {
     let options = brokers.topic("both");
     let journal = brokers.connect_with(&options);
@@ -123,15 +168,15 @@ fn another_clusters_record_ends_a_reader(brokers: &Brokers) {
     let other = ClusterId([2; 16]);
     let at_leader = KafkaOptions { brokers: vec![journal.leader().unwrap()], ..options };
     admin::append(&at_leader, format!("plinth journal, format 1, cluster {other}").as_bytes(), b"theirs");
-    let error = journal.read(Position::new(2)).unwrap().next(Duration::from_secs(5)).unwrap_err();
-    assert_eq!(error, Error::OtherCluster { position: Position::new(2), found: other, expected: CLUSTER });
+    let error = journal.read(Position::new(3)).unwrap().next(Duration::from_secs(5)).unwrap_err();
+    assert_eq!(error, Error::OtherCluster { position: Position::new(3), found: other, expected: CLUSTER });
 }
 
 fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&str, &str)]) {
     let options = brokers.topic("renewed");
     let journal = brokers.connect_with(&options);
     Brokers::append(&journal, "old");
-    let mut reader = journal.read(Position::new(2)).unwrap();
+    let mut reader = journal.read(Position::new(3)).unwrap();
     assert_eq!(reader.next(Duration::from_millis(100)), Ok(None));
     admin::delete(&options);
     admin::create(&options, 1, 3, settings);
@@ -147,7 +192,7 @@ fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&st
     assert!(matches!(end(&journal), Err(Error::Refused { .. })));
     let read = loop {
         match reader.next(Duration::from_millis(100)) {
-            Err(error) if error.is_transient() => match journal.read(Position::new(2)) {
+            Err(error) if error.is_transient() => match journal.read(Position::new(3)) {
                 Ok(next) => reader = next,
                 Err(error) => break error,
             },
@@ -157,8 +202,9 @@ fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&st
         assert!(Instant::now() < deadline, "the reader notices nothing");
     };
     assert!(matches!(read, Error::Refused { .. }), "{read}");
-    let fresh = brokers.connect_with(&options);
-    assert_eq!(end(&fresh), Ok(Position::ZERO), "nothing was written");
+    let message = refusal_of(&options, CLUSTER, Founding::Forbidden);
+    assert!(message.contains("is empty") && message.contains("Nothing was written"), "{message}");
+    assert_eq!(end(&brokers.connect_with(&options)), Ok(Position::new(1)), "it was empty");
 
     let gone = brokers.topic("gone");
     let journal = brokers.connect_with(&gone);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plinth_engine::{Engine, Options, Replica};
 use plinth_journal::record::ClusterId;
-use plinth_journal::Error as JournalError;
+use plinth_journal::{Error as JournalError, Founding};
 
 use super::ServeError;
 use crate::archives::ArchiveLocation;
@@ -41,13 +41,13 @@ pub(super) async fn open_engine(
         Identity::check_none(dir)?;
         return Ok((Engine::open(options)?, None));
     };
-    check_store(dir, &options).await?;
+    let founding = check_store(dir, &options).await?;
     let Identity { cluster, id } = Identity::of(dir)?;
     checkpoint::remove_leftovers(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
     let dir = dir.clone();
     let open = move || {
-        let journal = connect(cluster).map_err(ServeError::Journal)?;
+        let journal = connect(cluster, founding).map_err(ServeError::Journal)?;
         let replica = Replica { journal, cluster, id };
         let opened = Engine::open_replicated(options.clone(), replica.clone());
         let (trimmed, oldest) = match opened {
@@ -68,14 +68,15 @@ pub(super) async fn open_engine(
 }
 
 /// Refuses a store that is of no replica, or of another cluster's. An empty journal becomes that of the first
-/// cluster that connects, and a new directory gets an identity: not for a store that is refused.
-async fn check_store(dir: &DataDir, options: &Options) -> Result<(), ServeError> {
+/// cluster that connects, and a new directory gets an identity: not for a store that is refused. Returns
+/// whether this one may found its journal.
+async fn check_store(dir: &DataDir, options: &Options) -> Result<Founding, ServeError> {
     let cluster = match Identity::read(dir.path())? {
         Some(identity) => identity.cluster,
         // There is no store yet, or one that is not a server's.
         None if dir.stage() == Stage::New => ClusterId([0; 16]),
         // Refused with what to do.
-        None => return Ok(()),
+        None => return Ok(Founding::Forbidden),
     };
     let options = options.clone();
     let checked = tokio::task::spawn_blocking(move || plinth_engine::check_replica(&options, cluster));

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plinth_journal::record::ClusterId;
-use plinth_journal::Journal;
+use plinth_journal::{Founding, Journal};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls};
 
 pub const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
@@ -72,15 +72,20 @@ fn free_port() -> u16 {
 
 impl Members {
     pub fn start(program: PathBuf, count: usize) -> Members {
-        Members::start_with(program, count, None)
+        Members::start_with(program, count, None, &[])
+    }
+
+    /// Members with these flags.
+    pub fn with_flags(program: PathBuf, count: usize, flags: &[&str]) -> Members {
+        Members::start_with(program, count, None, flags)
     }
 
     /// Members that ask their clients for certificates of the authority.
     pub fn with_tls(program: PathBuf, count: usize) -> Members {
-        Members::start_with(program, count, Some(Authority::new()))
+        Members::start_with(program, count, Some(Authority::new()), &[])
     }
 
-    fn start_with(program: PathBuf, count: usize, authority: Option<Authority>) -> Members {
+    fn start_with(program: PathBuf, count: usize, authority: Option<Authority>, flags: &[&str]) -> Members {
         let dir = tempfile::tempdir().unwrap();
         let scheme = if authority.is_some() { "https" } else { "http" };
         let tls: Vec<String> =
@@ -102,6 +107,7 @@ impl Members {
                 "--snapshot-count=500".to_owned(),
             ];
             arguments.extend(tls.iter().cloned());
+            arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
             arguments
         };
         let members = ports.iter().enumerate().map(|(n, ports)| {
@@ -126,13 +132,46 @@ impl Members {
 
     /// Calls etcd's JSON gateway.
     pub fn call(&self, path: &str, body: &str, token: Option<&str>) -> String {
+        self.call_at(0, path, body, token)
+    }
+
+    /// Calls the JSON gateway of a member.
+    pub fn call_at(&self, member: usize, path: &str, body: &str, token: Option<&str>) -> String {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail-with-body", "--max-time", "10", "-d", body]);
         curl.args(token.map(|token| format!("-HAuthorization: {token}")));
-        let output = curl.arg(format!("http://127.0.0.1:{}/v3/{path}", self.clients[0])).output().unwrap();
+        let url = format!("http://127.0.0.1:{}/v3/{path}", self.clients[member]);
+        let output = curl.arg(url).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{path}: {text} {}", String::from_utf8_lossy(&output.stderr));
         text
+    }
+
+    /// Waits until the members answer, without writing anything.
+    pub fn wait(&self) {
+        let forbidden = Founding::Forbidden;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while let Err(error) = EtcdJournal::connect(&self.options(), CLUSTER, forbidden).and_then(|j| j.end())
+        {
+            if !error.is_transient() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{error}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The member that leads.
+    pub fn leader(&self) -> usize {
+        let field = |text: &str, name: &str| -> String {
+            let (_, rest) = text.split_once(&format!("\"{name}\":\"")).unwrap_or_default();
+            rest.split('"').next().unwrap_or_default().to_owned()
+        };
+        let leads = |member: &usize| {
+            let status = self.call_at(*member, "maintenance/status", "{}", None);
+            field(&status, "member_id") == field(&status, "leader")
+        };
+        (0..self.members.len()).find(leads).expect("one of them leads")
     }
 
     /// A client, once the members answer.
@@ -141,7 +180,7 @@ impl Members {
     }
 
     pub fn connect_with(&self, options: &EtcdOptions) -> EtcdJournal {
-        let journal = EtcdJournal::connect(options, CLUSTER).unwrap();
+        let journal = EtcdJournal::connect(options, CLUSTER, Founding::Allowed).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = journal.end() {
             assert!(error.is_transient() && Instant::now() < deadline, "{error}");

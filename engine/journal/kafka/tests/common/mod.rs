@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Journal, Position};
+use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 
 pub const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
@@ -87,7 +87,7 @@ impl Brokers {
     }
 
     pub fn connect_with(&self, options: &KafkaOptions) -> KafkaJournal {
-        let journal = KafkaJournal::connect(options, CLUSTER).unwrap();
+        let journal = KafkaJournal::connect(options, CLUSTER, Founding::Allowed).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = journal.end() {
             assert!(error.is_transient() && Instant::now() < deadline, "{error}");
