@@ -9,6 +9,7 @@
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
 
+mod needs;
 pub mod peers;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 use plinth_engine::{At, Condition, Engine, Options, Record, Transaction};
@@ -27,6 +29,7 @@ use plinth_registry::prefix_range;
 use plinth_storage::{unchanged, Store};
 use serde::{Deserialize, Serialize};
 
+use self::needs::Needs;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 const MEMBERS: &str = "replicas/members/";
@@ -103,11 +106,12 @@ impl Membership {
     /// Renews the record of this replica, and trims the journal behind all of them, until the server stops.
     pub fn start(self) {
         let server = self.server.clone();
-        reconciler::spawn(&server, Renewal { membership: self, is_warned: AtomicBool::new(false) });
+        let (needs, is_warned) = (Mutex::default(), AtomicBool::new(false));
+        reconciler::spawn(&server, Renewal { membership: self, needs, is_warned });
     }
 
     /// Takes and returns whether it was warned that the journal cannot be trimmed.
-    async fn round(&self, is_warned: bool) -> Result<bool, ApiError> {
+    async fn round(&self, needs: &Mutex<Needs>, is_warned: bool) -> Result<bool, ApiError> {
         let store = &self.server.store;
         let Some(status) = store.engine().replica_status() else { return Ok(is_warned) };
         let synced = store.read(Engine::sync_applied).await?;
@@ -129,24 +133,40 @@ impl Membership {
             value,
             LIVE_FOR,
         );
-        store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
-        let (members, live) = (all(store).await?, live(store).await?);
+        let renewed = store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await;
+        let (members, kept) = (all(store).await?, kept(store).await?);
+        if let Err(error) = renewed {
+            // A journal that is full takes no record before it is trimmed.
+            self.trim(needs::before_all(&members, &kept), is_warned).await;
+            return Err(error);
+        }
+        // Everything before the renewal is applied: who was up meanwhile has been seen.
+        let (live, now) = (live(store).await?, Instant::now());
+        let before = {
+            let mut needs = needs.lock();
+            needs.see(&members, &kept, now);
+            needs.before(&live, now)
+        };
         self.remember(&members).await;
         if let Some(level) = raised_level(&members, status.level, record::VERSION) {
             tracing::warn!(level, "all replicas were upgraded; the level of the cluster is raised, and earlier versions cannot join any more");
             store.engine().raise_level(level).await?;
         }
-        let kept = kept(store).await?;
-        let Some(before) = trimmed_before(&members, &live, &kept, now_ms()) else { return Ok(is_warned) };
+        Ok(self.trim(before, is_warned).await)
+    }
+
+    /// Trims the journal. Takes and returns whether it was warned that it cannot be.
+    async fn trim(&self, before: Option<u64>, is_warned: bool) -> bool {
+        let Some(before) = before else { return is_warned };
         let journal = self.journal.clone();
         let trimmed = tokio::task::spawn_blocking(move || journal.trim(Position::new(before))).await;
         match trimmed {
             Ok(Err(error)) if !error.is_transient() && !is_warned => {
                 tracing::warn!(%error, "the journal cannot be trimmed, it grows");
-                Ok(true)
+                true
             }
-            Ok(Ok(())) => Ok(false),
-            _ => Ok(is_warned),
+            Ok(Ok(())) => false,
+            _ => is_warned,
         }
     }
 }
@@ -167,6 +187,7 @@ impl Membership {
 /// The renewal of the record, and the trimming of the journal.
 struct Renewal {
     membership: Membership,
+    needs: Mutex<Needs>,
     /// Whether it was warned that the journal cannot be trimmed.
     is_warned: AtomicBool,
 }
@@ -184,7 +205,7 @@ impl Reconciler for Renewal {
     }
 
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
-        let is_warned = self.membership.round(self.is_warned.load(Ordering::Relaxed)).await?;
+        let is_warned = self.membership.round(&self.needs, self.is_warned.load(Ordering::Relaxed)).await?;
         self.is_warned.store(is_warned, Ordering::Relaxed);
         Ok(Action::RequeueAfter(PERIOD))
     }
@@ -249,11 +270,17 @@ pub async fn keep(store: &Store, name: &str, after: Position, time: Duration) ->
     store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await.map(|_| ())
 }
 
-/// The positions after which the journal is kept.
-async fn kept(store: &Store) -> Result<Vec<u64>, ApiError> {
+/// The positions after which the journal is kept, with their names.
+async fn kept(store: &Store) -> Result<Vec<(String, u64)>, ApiError> {
     let records = records(store, KEPT).await?;
-    let positions = records.iter().map(|record| serde_json::from_slice(&record.value));
-    positions.collect::<Result<_, _>>().map_err(|error| ApiError::internal(format!("kept position: {error}")))
+    let positions = records.iter().map(|record| {
+        let name = record.key.strip_prefix(KEPT.as_bytes()).unwrap_or(&record.key);
+        let position = serde_json::from_slice(&record.value)?;
+        Ok((String::from_utf8_lossy(name).into_owned(), position))
+    });
+    positions
+        .collect::<Result<_, serde_json::Error>>()
+        .map_err(|error| ApiError::internal(format!("kept position: {error}")))
 }
 
 /// All replicas that have not been removed, by id.
@@ -354,18 +381,6 @@ async fn below(store: &Store, prefix: &str) -> Result<Vec<Member>, ApiError> {
     records(store, prefix).await?.iter().map(decode).collect()
 }
 
-/// The first position that some replica may still need: of those that are up, of those that were seen lately,
-/// and of those that begin with a checkpoint.
-fn trimmed_before(members: &[Member], live: &[Member], kept: &[u64], now_ms: u64) -> Option<u64> {
-    let kept_ms = u64::try_from(KEPT_FOR.as_millis()).unwrap_or(u64::MAX);
-    let counts = |member: &&Member| {
-        now_ms.saturating_sub(member.renewed_ms) < kept_ms || live.iter().any(|live| live.id == member.id)
-    };
-    let needed = members.iter().filter(counts).map(|member| member.position).min()?;
-    // The record that was applied last stays, too: a replica that starts compares it.
-    Some(kept.iter().copied().fold(needed, u64::min))
-}
-
 /// The level to which the cluster is raised: the newest version of records that every replica reads, those
 /// that are down and not removed among them.
 fn raised_level(members: &[Member], level: u8, newest: u8) -> Option<u8> {
@@ -387,7 +402,7 @@ fn now_ms() -> u64 {
 mod tests {
     use super::*;
 
-    fn member(id: u16, position: u64, renewed_ms: u64) -> Member {
+    pub(super) fn member(id: u16, position: u64, renewed_ms: u64) -> Member {
         let address = SocketAddr::from(([127, 0, 0, 1], 6443));
         let (version, hash) = (String::new(), String::new());
         Member {
@@ -425,21 +440,5 @@ mod tests {
         text.as_object_mut().unwrap().remove("recordVersion");
         let member: Member = serde_json::from_value(text).unwrap();
         assert_eq!(member.record_version, 1);
-    }
-
-    #[test]
-    fn the_journal_is_kept_for_replicas_that_are_up_or_were_lately() {
-        let now = 10_000_000;
-        let (ahead, behind) = (member(1, 90, now), member(2, 40, now - 5_000));
-        let (away, gone) = (member(3, 30, now - 599_000), member(4, 7, now - 601_000));
-        assert_eq!(trimmed_before(&[], &[], &[7], now), None);
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone()], &[], &[], now), Some(40));
-        assert_eq!(trimmed_before(&[ahead.clone(), behind.clone(), away.clone()], &[], &[50], now), Some(30));
-        let all = [ahead, behind, away, gone.clone()];
-        assert_eq!(trimmed_before(&all, &[], &[], now), Some(30));
-        // Its clock is wrong, and it is up.
-        assert_eq!(trimmed_before(&all, &[gone], &[], now), Some(7));
-        // For one that has a checkpoint and has not started.
-        assert_eq!(trimmed_before(&all, &[], &[60, 20], now), Some(20));
     }
 }
