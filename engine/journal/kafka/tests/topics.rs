@@ -188,7 +188,7 @@ fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&st
             Ok(position) => panic!("appended at {position} to another topic"),
         }
     };
-    assert!(refusal.contains("renewed") && refusal.contains("recreated"), "{refusal}");
+    assert!(refusal.contains("renewed") && refusal.contains("deleted"), "{refusal}");
     assert!(matches!(end(&journal), Err(Error::Refused { .. })));
     let read = loop {
         match reader.next(Duration::from_millis(100)) {
