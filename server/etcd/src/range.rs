@@ -151,6 +151,12 @@ fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<Answer<Ra
     Ok(Some(Answer { message, held }))
 }
 
+/// Whether the response is the first keys of the range in the order in which they are stored. Another target than
+/// the key is sorted by even where no order is given.
+pub(crate) fn is_in_order(request: &RangeRequest) -> bool {
+    !is_selective(request) && request.sort_target == sort_target::KEY
+}
+
 /// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
 /// revision, which is what the header of the response has, whatever revision is read. What is read is added
 /// to `held`.

@@ -96,7 +96,7 @@ type Piece = Result<Bytes, Status>;
 /// The response to a request. Blocks.
 fn outgoing(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Result<Outgoing, Status> {
     match source {
-        Source::Snapshot(snapshot, current) if !range::is_selective(request) => {
+        Source::Snapshot(snapshot, current) if range::is_in_order(request) => {
             of_records(&snapshot, request, &member.header_at(current))
         }
         source => of_response(range::message(member, request, source)?),

@@ -350,3 +350,26 @@ async fn a_range_is_deleted_whole_whatever_is_put_meanwhile() {
     assert_eq!(deleted + left.len(), TASKS * KEYS, "each was deleted once");
     server.stop().await;
 }
+
+/// As in etcd's own suite: a target is sorted by without an order, after the limit has cut by the key.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_without_an_order_is_sorted_by() {
+    let (_dir, server, client) = server(&[]).await;
+    for (key, value) in [("a", "3"), ("b", "1"), ("c", "2"), ("d", "0")] {
+        client.put(key, value).await;
+    }
+    let keys = async |limit| {
+        let request = RangeRequest {
+            key: bytes("\0"),
+            range_end: bytes("\0"),
+            limit,
+            sort_target: sort_target::VALUE,
+            ..Default::default()
+        };
+        let found = client.range(request).await.unwrap();
+        (found.kvs.into_iter().map(|kv| kv.key).collect::<Vec<_>>(), found.more, found.count)
+    };
+    assert_eq!(keys(0).await, (["d", "b", "c", "a"].map(bytes).to_vec(), false, 4));
+    assert_eq!(keys(2).await, (["b", "c"].map(bytes).to_vec(), true, 4));
+    server.stop().await;
+}
