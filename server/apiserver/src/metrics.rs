@@ -13,6 +13,7 @@
 //! | `engine` | the storage engine |
 //! | `workqueue` | the queues of controllers |
 //! | `reloads` | configuration files that are reloaded |
+//! | `traces` | traces that are sent to a collector |
 //! | `health` | health checks, for `/metrics/slis` |
 //! | `process` | the process and its build |
 
@@ -27,6 +28,7 @@ mod objects;
 pub(crate) mod process;
 mod reloads;
 mod requests;
+mod traces;
 mod watches;
 mod workqueue;
 
@@ -50,6 +52,7 @@ pub use in_flight::InFlightGuard;
 pub use reloads::{ReloadMetrics, ReloadedConfig};
 pub(crate) use requests::Scope;
 pub use requests::{RequestMeter, RequestMetrics};
+pub use traces::TraceMetrics;
 pub use watches::{WatchMetrics, WatchSeries};
 pub use workqueue::{QueueMetrics, WorkqueueMetrics};
 
@@ -73,6 +76,8 @@ pub struct Metrics {
     pub reloads: Arc<ReloadMetrics>,
     /// Availability of remote APIs.
     pub api_services: ApiServiceMetrics,
+    /// Traces.
+    pub traces: TraceMetrics,
     /// Health checks.
     pub health: HealthMetrics,
     /// TLS handshakes that failed.
@@ -96,6 +101,7 @@ impl Metrics {
             workqueues: WorkqueueMetrics::new(&registry)?,
             reloads: Arc::new(ReloadMetrics::new(&registry)?),
             api_services: ApiServiceMetrics::new(&registry)?,
+            traces: TraceMetrics::new(&registry)?,
             health: HealthMetrics::new()?,
             tls_handshake_errors: Families(&registry).counter(
                 "apiserver_tls_handshake_errors_total",

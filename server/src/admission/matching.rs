@@ -74,7 +74,8 @@ fn resource_matches(pattern: &str, attributes: &RequestAttributes<'_>) -> bool {
         && (subresource == "*" || subresource == attributes.subresource)
 }
 
-/// The resource as requested, or in another version that matches a rule; `None` when no rule matches.
+/// The resource as requested, or in another version that matches a rule; `None` when no rule matches. A version
+/// that is switched off counts as well: its objects are written in those that are on.
 pub(super) fn matched_version(
     call: &Call<'_>,
     rules: &[Value],
@@ -102,8 +103,8 @@ pub(super) fn matched_version(
         return None;
     }
     let prefix = &resource.storage.as_ref()?.prefix;
-    let others = &call.cx.registry.resources;
-    let mut same = others.iter().filter(|o| o.storage.as_ref().is_some_and(|s| s.prefix == *prefix));
+    let mut same =
+        call.cx.registry.known().filter(|o| o.storage.as_ref().is_some_and(|s| s.prefix == *prefix));
     same.find(|other| rules.iter().any(|rule| matches(rule, other))).cloned()
 }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
@@ -20,6 +21,8 @@ use plinth_tests::{eventually, requests::create};
 use prost::Message;
 use serde_json::json;
 use tokio::net::TcpListener;
+
+use super::Scrape;
 
 const PATH: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 const CLIENT: (&str, &str) = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331");
@@ -203,6 +206,18 @@ async fn no_request_waits_for_a_collector_that_is_away() {
             &json!({"metadata": {"name": format!("c{n}")}}),
         )
         .await;
+    }
+    // What is lost is counted.
+    let mut admin = server.connect(Protocol::Http2).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let scrape = Scrape::of(&mut admin, "/metrics").await;
+        let lost = scrape.value("plinth_trace_lost_spans_total", &[]);
+        if scrape.value("plinth_trace_export_failures_total", &[]) > 0.0 && lost >= 300.0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{lost} spans were lost");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     server.terminate().await;
 }

@@ -362,3 +362,39 @@ fn what_cannot_be_switched_is_refused_with_its_name() {
         assert!(!data.exists(), "nothing was made");
     }
 }
+
+#[tokio::test]
+async fn a_policy_for_a_version_that_is_off_sees_the_one_that_is_on() {
+    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let flag = "--runtime-config=networking.k8s.io/v1beta1=true,networking.k8s.io/v1/servicecidrs=false";
+    let mut server = start_ready(&launch, dir.path(), &[flag]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    assert_eq!(send(&client, "GET", SERVICE_CIDRS, NULL).await.code, 404);
+    for match_policy in ["Equivalent", "Exact"] {
+        let name = match_policy.to_lowercase();
+        let rule = json!({ "operations": ["CREATE"], "apiGroups": ["networking.k8s.io"], "apiVersions": ["v1"],
+            "resources": ["servicecidrs"] });
+        let policy = json!({ "metadata": { "name": name }, "spec": {
+            "matchConstraints": { "matchPolicy": match_policy, "resourceRules": [rule] },
+            "validations": [{ "expression": format!("object.metadata.name != 'no-{name}'"), "message": "refused" },
+                { "expression": "object.apiVersion == 'networking.k8s.io/v1'", "message": "another version" }] } });
+        create(&client, POLICIES, &policy).await;
+        let binding = json!({ "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] } });
+        create(&client, &POLICIES.replace("policies", "policybindings"), &binding).await;
+    }
+    let beta = |name: &str| {
+        json!({ "apiVersion": "networking.k8s.io/v1beta1", "kind": "ServiceCIDR", "metadata": { "name": name },
+            "spec": { "cidrs": ["10.78.0.0/16"] } })
+    };
+    let refused = send(&client, "POST", BETA_CIDRS, &beta("no-equivalent")).await;
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    assert!(
+        refused.text.contains("refused") && !refused.text.contains("another version"),
+        "{}",
+        refused.text
+    );
+    assert_eq!(send(&client, "POST", BETA_CIDRS, &beta("no-exact")).await.code, 201);
+    server.terminate().await.expect("end");
+}

@@ -9,6 +9,7 @@
 //!
 //! The span of a response that is streamed ends when its head is sent.
 
+mod counted;
 mod options;
 
 use std::sync::Arc;
@@ -28,6 +29,8 @@ use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider, Span};
 use opentelemetry_sdk::Resource;
 use plinth_api::{Latencies, Layer, RequestInfo, Route, Step, User, Verb};
 
+use crate::metrics::TraceMetrics;
+use counted::CountedExporter;
 pub use options::{TracesError, TracesOptions};
 
 /// How long a stop waits for the collector.
@@ -75,9 +78,14 @@ impl Traces {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn start(options: &TracesOptions, instance: &str) -> Result<Traces, TracesError> {
+    pub fn start(
+        options: &TracesOptions,
+        instance: &str,
+        metrics: &TraceMetrics,
+    ) -> Result<Traces, TracesError> {
         let Some(settings) = options.read()? else { return Ok(Traces::default()) };
         let exporter = SpanExporter::builder().with_tonic().with_endpoint(settings.endpoint).build()?;
+        let exporter = CountedExporter { exporter, metrics: metrics.clone() };
         let own = match settings.per_million {
             0 => Sampler::AlwaysOff,
             // Exact: both are small.

@@ -318,7 +318,7 @@ impl Parts<'_> {
             lengths: Lengths::default(),
             authenticator: Arc::new(authenticator),
             audit: Audit::start(&options.audit, metrics.registry())?,
-            traces: Traces::start(&options.traces, &host_name().unwrap_or_default())?,
+            traces: Traces::start(&options.traces, &host_name().unwrap_or_default(), &metrics.traces)?,
             flow_control,
             error_log: ErrorLog::default(),
             large_requests: Limiter::default(),
