@@ -173,7 +173,7 @@ impl Reader {
                 let discriminator = words.next().ok_or("union without a discriminator")?;
                 let discriminator = (discriminator != "-").then(|| SmolStr::new_static(discriminator));
                 let members: Vec<SmolStr> = words.map(SmolStr::new_static).collect();
-                self.structure(id)?.union = Some(UnionType { discriminator, members });
+                self.structure(id)?.union = Some(Box::new(UnionType { discriminator, members }));
             }
             ".embed" => {
                 let name = words.next().map(SmolStr::new_static).ok_or("embed without a name")?;

@@ -163,7 +163,7 @@ pub struct StructType {
     pub embedded: Vec<Embedded>,
     /// Where the struct is a union (`+union`): what it is made of. Only documents have it; the validation of
     /// each kind checks it.
-    pub union: Option<UnionType>,
+    pub union: Option<Box<UnionType>>,
     /// Whether the struct as a whole is merged atomically by server-side apply (`+structType=atomic`).
     pub atomic: bool,
     /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`);
