@@ -290,18 +290,18 @@ mod tests {
         let (mut client, mut server, _is_open) = stream(SECOND, Duration::from_secs(3600));
         client.write_all(PREFACE).await.unwrap();
         let mut buffer = vec![0; 1024];
-        server.read(&mut buffer).await.unwrap();
+        assert!(server.read(&mut buffer).await.unwrap() > 0);
         let ping = frame(FrameHeader::PING, 0, &[1; 8]);
         // Between those that follow what was sent, and answers to ours, none counts.
         for _ in 0..10 {
             server.write_all(&frame(FrameHeader::DATA, 0, b"data")).await.unwrap();
             client.write_all(&ping).await.unwrap();
             client.write_all(&frame(FrameHeader::PING, ACK, &[1; 8])).await.unwrap();
-            server.read(&mut buffer).await.unwrap();
+            assert!(server.read(&mut buffer).await.unwrap() > 0);
         }
         for _ in 0..STRIKES {
             client.write_all(&ping).await.unwrap();
-            server.read(&mut buffer).await.unwrap();
+            assert!(server.read(&mut buffer).await.unwrap() > 0);
         }
         client.write_all(&ping).await.unwrap();
         assert_eq!(server.read(&mut buffer).await.unwrap_err().kind(), io::ErrorKind::ConnectionAborted);

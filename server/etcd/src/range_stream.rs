@@ -25,7 +25,7 @@ type Part = Result<RangeStreamResponse, Status>;
 enum Reader {
     /// All of it, in one part.
     Whole(Answer<RangeResponse>),
-    Range(RangeReader),
+    Range(Box<RangeReader>),
 }
 
 /// A range that is being read.
@@ -106,14 +106,14 @@ impl Reader {
             Source::Snapshot(snapshot, current) => (snapshot, current),
         };
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        Ok(Reader::Range(RangeReader {
+        Ok(Reader::Range(Box::new(RangeReader {
             range: snapshot.range(&Keys::of(&request.key, &request.range_end).to_range()),
             limit: if request.count_only { 0 } else { limit },
             keys_only: request.keys_only,
             part_bytes: member.limits.request_bytes,
             count: 0,
             current,
-        }))
+        })))
     }
 }
 

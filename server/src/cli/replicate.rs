@@ -163,7 +163,7 @@ fn catch_up(engine: &Engine, identity: Identity) -> Result<(), ReplicateError> {
     println!("other replicas did not stop by themselves; watching for {seconds} s whether one is up");
     let end = Instant::now() + members::NOTICED_WITHIN;
     while Instant::now() < end {
-        std::thread::sleep(WATCH_INTERVAL);
+        runtime.block_on(tokio::time::sleep(WATCH_INTERVAL));
         let renewed = others()?.into_iter().find(|renewal| !first.contains(renewal));
         if let Some((member, _)) = renewed {
             return Err(ReplicateError::Up(member.id));

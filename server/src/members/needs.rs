@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(needs.before(&[], at(599)), Some(7));
         needs.see(&[ahead.clone(), gone.clone()], &[], at(600));
         assert_eq!(needs.before(&[], at(600)), Some(95));
-        assert_eq!(needs.before(&[gone.clone()], at(600)), Some(7), "it is up");
+        assert_eq!(needs.before(std::slice::from_ref(&gone), at(600)), Some(7), "it is up");
         assert_eq!(before_all(&[ahead.clone(), gone.clone()], &[]), Some(7));
         // It was back for a moment.
         needs.see(&[ahead.clone(), member(4, 9, 2)], &[], at(700));

@@ -222,7 +222,7 @@ mod tests {
         let queue = HashQueue::default();
         let hashing = fill(&queue);
         let mut waiting = Vec::new();
-        let mut refused = |turn| match queue.acquire(turn).now_or_never() {
+        let refused = |turn| match queue.acquire(turn).now_or_never() {
             Some(refused) => refused.err().unwrap().message().to_owned(),
             None => String::new(),
         };

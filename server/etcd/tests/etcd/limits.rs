@@ -136,7 +136,7 @@ async fn keys_may_be_as_large_as_a_request() {
     let client = server.client().await;
     let request = LeaseTimeToLiveRequest { id: 1, keys: true };
     let info: LeaseTimeToLiveResponse = client.call("Lease/LeaseTimeToLive", request).await.unwrap();
-    assert_eq!(info.keys, [key.clone()]);
+    assert_eq!(info.keys, std::slice::from_ref(&key));
     let all = client.all().await;
     assert_eq!(all.kvs.iter().map(|kv| kv.key.clone()).collect::<Vec<_>>(), [key.clone(), next.clone()]);
     let compare = Compare {
