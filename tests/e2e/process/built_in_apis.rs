@@ -126,7 +126,7 @@ async fn optional_versions_take_objects() {
         ),
         (
             "resource.k8s.io",
-            &["v1beta1", "v1beta2", "v1"],
+            &["v1beta2", "v1"],
             "deviceclasses",
             json!({ "kind": "DeviceClass", "spec": { "extendedResourceName": "example.com/d" } }),
         ),
@@ -157,7 +157,6 @@ async fn optional_versions_take_objects() {
             .await;
     assert_eq!((refused.code, refused.fields()), (422, vec!["spec.binaryVersion"]));
     storage_versions_name_what_servers_store(&client).await;
-    device_versions_have_forms_of_their_own(&client).await;
     server.terminate().await.expect("end");
 }
 
@@ -188,47 +187,6 @@ async fn storage_versions_name_what_servers_store(client: &Client) {
         ["status.storageVersions[0].decodableVersions", "status.commonEncodingVersion"]
     );
     assert_eq!(send(client, "MERGE", &path, &status("coordination.k8s.io/v1")).await.code, 200);
-}
-
-/// `v1beta1` has the members of `exactly` in the request, and those of a device in `basic`.
-async fn device_versions_have_forms_of_their_own(client: &Client) {
-    const GROUP: &str = "/apis/resource.k8s.io";
-    let path = |version: &str, rest: &str| format!("{GROUP}/{version}/{rest}");
-    let claims = "namespaces/default/resourceclaims";
-    let flat = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": { "name": "flat" },
-        "spec": { "devices": { "requests": [{ "name": "r", "deviceClassName": "c", "tolerations": [{ "key": "k" }] }] } } });
-    let made = create(client, &path("v1beta1", claims), &flat).await;
-    let request = json!({ "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1,
-        "tolerations": [{ "key": "k", "operator": "Equal" }] });
-    let mut flat_request = request.clone();
-    flat_request["name"] = json!("r");
-    assert_eq!(made["spec"]["devices"]["requests"], json!([flat_request]));
-    let read = send(client, "GET", &path("v1", &format!("{claims}/flat")), NULL).await;
-    assert_eq!(read.body["spec"]["devices"]["requests"], json!([{ "name": "r", "exactly": request }]));
-    let patch = json!([{ "op": "add", "path": "/metadata/labels", "value": { "a": "b" } }]);
-    let patched = send(client, "JSON", &path("v1beta1", &format!("{claims}/flat")), &patch).await;
-    assert_eq!((patched.code, &patched.body["spec"]), (200, &made["spec"]), "{}", patched.text);
-
-    let slice = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice", "metadata": { "name": "flat" },
-        "spec": { "driver": "d.example.com", "nodeName": "n", "allNodes": false,
-            "pool": { "name": "p", "generation": 0, "resourceSliceCount": 1 },
-            "devices": [{ "name": "d", "basic": { "attributes": { "a": { "int": 1 } } } }] } });
-    let made = create(client, &path("v1beta1", "resourceslices"), &slice).await;
-    assert_eq!(made["spec"]["devices"], slice["spec"]["devices"]);
-    let read = send(client, "GET", &path("v1", "resourceslices/flat"), NULL).await;
-    assert_eq!(read.body["spec"]["devices"], json!([{ "name": "d", "attributes": { "a": { "int": 1 } } }]));
-    // Applied in one version, owned in the other.
-    let applied = json!({ "apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceSlice", "metadata": { "name": "flat" },
-        "spec": { "driver": "d.example.com", "nodeName": "n", "pool": { "name": "p", "resourceSliceCount": 1, "generation": 0 } } });
-    let applied =
-        send(client, "APPLY", &path("v1beta1", "resourceslices/flat?fieldManager=a&force=true"), &applied)
-            .await;
-    assert_eq!(
-        (applied.code, &applied.body["spec"]["devices"]),
-        (200, &made["spec"]["devices"]),
-        "{}",
-        applied.text
-    );
 }
 
 /// The server itself reads and writes what it needs, whatever is served.
@@ -334,11 +292,14 @@ fn what_cannot_be_switched_is_refused_with_its_name() {
     let dir = tempfile::tempdir().expect("directory");
     let data = dir.path().join("data");
     for (flag, message) in [
-        ("--runtime-config=apps/v9=true", "--runtime-config: group version apps/v9 that has not been registered"),
+        (
+            "--runtime-config=apps/v9=true",
+            "--runtime-config: group version apps/v9 that has not been registered",
+        ),
         ("--runtime-config=example.com/v1=true", "--runtime-config: unknown api groups example.com/v1"),
         (
-            "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true",
-            "--runtime-config: internal.apiserver.k8s.io/v1alpha1: storageversions of this version are not implemented; leave it out",
+            "--runtime-config=resource.k8s.io/v1beta1=true",
+            "--runtime-config: group version resource.k8s.io/v1beta1 that has not been registered",
         ),
         ("--feature-gates=Nonesuch=true", "--feature-gates: unrecognized feature gate: Nonesuch"),
         (

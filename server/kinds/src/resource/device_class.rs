@@ -17,7 +17,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
     validate_update: |class, old| spec(class, Some(old)),
     columns: &[Column::NAME, Column::AGE],
-    conversions: conversion::OF_CLASSES,
+    conversions: conversion::TO_V1BETA2,
     ..BASE
 };
 

@@ -23,7 +23,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     prepare_status,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
-    conversions: conversion::OF_CLAIMS,
+    conversions: conversion::TO_V1BETA2,
     ..BASE
 };
 

@@ -15,7 +15,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
     immutable: &["spec"],
     columns: &[Column::NAME, Column::AGE],
-    conversions: conversion::OF_TEMPLATES,
+    conversions: conversion::TO_V1BETA2,
     ..BASE
 };
 

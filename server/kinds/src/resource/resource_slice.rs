@@ -28,7 +28,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     columns: COLUMNS,
     selectable: SELECTABLE,
-    conversions: conversion::OF_SLICES,
+    conversions: conversion::TO_V1BETA2,
     ..BASE
 };
 
