@@ -39,6 +39,7 @@ use decode::Decoder;
 use empty::layouts;
 pub use envelope::{Envelope, ListFrame, WatchEvent, MAGIC};
 use sink::{JsonSink, TreeSink};
+pub(crate) use wire::push_varint;
 use wire::ReverseBuffer;
 
 /// Deepest nesting of messages. Only JSONSchemaProps nests freely; real ones stay below thirty.

@@ -33,6 +33,7 @@ mod object;
 mod object_cache;
 mod stored;
 mod terminating;
+mod varint;
 
 pub use continue_token::{ContinuePosition, ContinueTokenError, ContinueTokens};
 pub use counts::Counts;

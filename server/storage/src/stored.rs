@@ -32,6 +32,8 @@ use std::ops::Deref;
 use bytes::Bytes;
 use plinth_codec::{Map, Value};
 
+use crate::varint::{put_varint, read_varint};
+
 const FORMAT: u8 = 1;
 const FORMAT_SEALED: u8 = 2;
 const FLAG_DELETING: u8 = 1;
@@ -173,7 +175,7 @@ pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue>
     };
     let [_flags, after @ ..] = rest else { return Err(DamagedValue("too short")) };
     let mut at = Reader { rest: after };
-    let header_len = at.varint()?;
+    let header_len = read_varint(&mut at.rest)?;
     let header_part_len = rest.len() - at.rest.len() + header_len;
     let (header, body) =
         rest.split_at_checked(header_part_len).ok_or(DamagedValue("header longer than value"))?;
@@ -264,8 +266,8 @@ impl<'a> Header<'a> {
     pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, DamagedValue> {
         let [flags, rest @ ..] = split.header else { return Err(DamagedValue("too short")) };
         let mut at = Reader { rest };
-        at.varint()?;
-        let metadata_len = at.varint()?;
+        read_varint(&mut at.rest)?;
+        let metadata_len = read_varint(&mut at.rest)?;
         let version = at.text()?;
         let uid = at.text()?;
         let labels = at.texts(2)?;
@@ -340,21 +342,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn varint(&mut self) -> Result<usize, DamagedValue> {
-        let mut n = 0usize;
-        for shift in (0..35).step_by(7) {
-            let (&byte, rest) = self.rest.split_first().ok_or(DamagedValue("header ends early"))?;
-            self.rest = rest;
-            n |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Ok(n);
-            }
-        }
-        Err(DamagedValue("number too long"))
-    }
-
     fn text(&mut self) -> Result<&'a str, DamagedValue> {
-        let len = self.varint()?;
+        let len = read_varint(&mut self.rest)?;
         let (text, rest) = self.rest.split_at_checked(len).ok_or(DamagedValue("text ends early"))?;
         self.rest = rest;
         std::str::from_utf8(text).map_err(|_| DamagedValue("text is not UTF-8"))
@@ -362,21 +351,13 @@ impl<'a> Reader<'a> {
 
     /// `count` groups of `each` strings, validated once so that iteration cannot fail.
     fn texts(&mut self, each: usize) -> Result<Texts<'a>, DamagedValue> {
-        let count = self.varint()?.checked_mul(each).ok_or(DamagedValue("number too large"))?;
+        let count = read_varint(&mut self.rest)?.checked_mul(each).ok_or(DamagedValue("number too large"))?;
         let start = self.rest;
         for _ in 0..count {
             self.text()?;
         }
         Ok(Texts { rest: &start[..start.len() - self.rest.len()] })
     }
-}
-
-fn put_varint(out: &mut Vec<u8>, mut n: usize) {
-    while n >= 0x80 {
-        out.push((n & 0x7f) as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {

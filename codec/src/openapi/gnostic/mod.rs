@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use serde_json::Value;
 
+use crate::protobuf::push_varint;
+
 /// `/openapi/v2` in protobuf, from the JSON that [`super::v2`] writes; in other input, unexpected members are
 /// dropped. Takes as much memory as the document while it runs.
 ///
@@ -127,18 +129,18 @@ fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
         }
         Form::Bool => {
             if value.as_bool() == Some(true) {
-                put_varint(out, number, 1);
+                put_number(out, number, 1);
             }
         }
         Form::Int => match value.as_i64() {
             None | Some(0) => {}
-            Some(n) => put_varint(out, number, n as u64),
+            Some(n) => put_number(out, number, n as u64),
         },
         Form::Number => match value.as_f64() {
             None => {}
             Some(0.0) => {}
             Some(n) => {
-                varint(out, u64::from(number) << 3 | 1);
+                push_varint(out, u64::from(number) << 3 | 1);
                 out.extend_from_slice(&n.to_le_bytes());
             }
         },
@@ -189,22 +191,14 @@ fn only(number: u32, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn put(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
-    varint(out, u64::from(number) << 3 | 2);
-    varint(out, bytes.len() as u64);
+    push_varint(out, u64::from(number) << 3 | 2);
+    push_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-fn put_varint(out: &mut Vec<u8>, number: u32, value: u64) {
-    varint(out, u64::from(number) << 3);
-    varint(out, value);
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+    push_varint(out, u64::from(number) << 3);
+    push_varint(out, value);
 }
 
 /// Whether a value is a reference, `{"$ref": …}`.

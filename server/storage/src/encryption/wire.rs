@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 
 use crate::stored::DamagedValue;
+use crate::varint::{put_varint, read_varint};
 
 /// The parts of an encrypted body; borrows the stored bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl<'a> SealedValue<'a> {
             false => None,
             true => {
                 let (key_id, seed) = (text(&mut at)?, bytes(&mut at)?);
-                let count = varint(&mut at)?;
+                let count = read_varint(&mut at)?;
                 if count > MOST_ANNOTATIONS {
                     return Err(DamagedValue::new("too many annotations"));
                 }
@@ -112,34 +113,13 @@ impl<'a> SealedValue<'a> {
     }
 }
 
-fn put_varint(out: &mut Vec<u8>, mut n: usize) {
-    while n >= 0x80 {
-        out.push((n & 0x7f) as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
 fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-fn varint(at: &mut &[u8]) -> Result<usize, DamagedValue> {
-    let mut n = 0usize;
-    for shift in (0..35).step_by(7) {
-        let (&byte, rest) = at.split_first().ok_or(DamagedValue::new("encrypted body ends early"))?;
-        *at = rest;
-        n |= usize::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Ok(n);
-        }
-    }
-    Err(DamagedValue::new("number too long"))
-}
-
 fn bytes<'a>(at: &mut &'a [u8]) -> Result<&'a [u8], DamagedValue> {
-    let len = varint(at)?;
+    let len = read_varint(at)?;
     let (bytes, rest) = at.split_at_checked(len).ok_or(DamagedValue::new("encrypted body ends early"))?;
     *at = rest;
     Ok(bytes)
