@@ -34,7 +34,7 @@ impl KeyRange {
         KeyRange { end: successor(&prefix), start: prefix.clone(), prefix }
     }
 
-    /// One key.
+    /// The range of one key alone.
     pub fn key(key: impl Into<Bytes>) -> KeyRange {
         let key = key.into();
         let mut end = Vec::with_capacity(key.len() + 1);

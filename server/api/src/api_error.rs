@@ -137,7 +137,7 @@ impl ApiError {
         ApiError::new(400, Reason::BadRequest, message)
     }
 
-    /// 401.
+    /// 401: the request has no valid credentials.
     pub fn unauthorized() -> ApiError {
         ApiError::new(401, Reason::Unauthorized, "Unauthorized")
     }
@@ -166,7 +166,7 @@ impl ApiError {
         e
     }
 
-    /// 405.
+    /// 405: the resource does not have the verb.
     pub fn method_not_allowed() -> ApiError {
         let mut e = ApiError::new(
             405,
@@ -230,7 +230,7 @@ impl ApiError {
         ApiError::new(410, Reason::Expired, message)
     }
 
-    /// 413.
+    /// 413: the body is longer than the limit.
     pub fn too_large(limit: usize) -> ApiError {
         ApiError::new(
             413,

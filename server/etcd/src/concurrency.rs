@@ -87,7 +87,7 @@ pub(crate) async fn lock(
     }
 }
 
-/// Unlock.
+/// Releases a lock: deletes its key.
 pub(crate) async fn unlock(member: &Arc<Member>, request: UnlockRequest) -> Result<HeaderResponse, Status> {
     let delete = DeleteRangeRequest { key: request.key, ..DeleteRangeRequest::default() };
     Ok(HeaderResponse { header: kv::delete_range(member, delete).await?.message.header })

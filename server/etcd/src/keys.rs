@@ -6,7 +6,7 @@ use plinth_engine::KeyRange;
 /// The keys that a request is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// One key.
+    /// The one key that is named.
     One(Bytes),
     /// A range, which may be empty.
     Range(KeyRange),

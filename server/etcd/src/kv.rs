@@ -28,7 +28,7 @@ const ATTEMPTS: usize = 8;
 const PUT_OVERHEAD: usize = 256;
 pub(crate) const LEASE_OVERHEAD: usize = 64;
 
-/// Put.
+/// Writes one key, as etcd does for `Put`.
 pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<PutResponse, Status> {
     check::put(&request)?;
     member.check_space(put_cost(&request)).await?;
@@ -109,7 +109,7 @@ pub(crate) async fn txn(
     Ok(answer)
 }
 
-/// Compact.
+/// Removes history, as etcd does for `Compact`.
 pub(crate) async fn compact(
     member: &Arc<Member>,
     request: CompactionRequest,

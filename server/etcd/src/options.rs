@@ -96,7 +96,7 @@ pub enum CompactionMode {
 /// What history is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// All of it.
+    /// History is kept until a client compacts it.
     All,
     /// That of so long.
     Time(Duration),

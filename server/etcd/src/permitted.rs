@@ -90,7 +90,7 @@ impl Permitted {
         range_stream::serve(&self.member, request, unchanged).await
     }
 
-    /// Put.
+    /// Writes one key, where the user may write it.
     pub(crate) async fn put(self, request: PutRequest) -> Result<PutResponse, Status> {
         check::put(&request)?;
         self.run_to_its_end(|Permitted { member, credentials }| async move {
@@ -136,7 +136,7 @@ impl Permitted {
         Ok(())
     }
 
-    /// Compact.
+    /// Removes history.
     pub(crate) async fn compact(self, request: CompactionRequest) -> Result<HeaderResponse, Status> {
         self.check_root()?;
         kv::compact(&self.member, request).await
@@ -229,7 +229,7 @@ impl Permitted {
         concurrency::lock(&self.member, &stop, request, place).await
     }
 
-    /// Unlock.
+    /// Releases a lock, where the user may write its key.
     pub(crate) async fn unlock(self, request: UnlockRequest) -> Result<HeaderResponse, Status> {
         self.run_to_its_end(|Permitted { member, credentials }| async move {
             permit(&member, &credentials, Needs::default().write(&request.key, &Bytes::new())).await?;

@@ -247,7 +247,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Shared)
             }
         };
         let Some((slot, evicted)) = connections.admit(peer) else {
-            tracing::debug!(%peer, "connection is closed, there are too many");
+            tracing::debug!(remote = %peer, "connection is closed, there are too many");
             continue;
         };
         let accepted = Accepted { stream, peer, tls: tls.clone(), slot, evicted };

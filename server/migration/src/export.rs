@@ -101,7 +101,7 @@ pub fn export(
     let mut bucket = bolt.bucket(b"key");
     let (mut last, total) = ((Revision::ZERO, 0), places.len() as u64);
     for (done, place) in places.iter().enumerate() {
-        // Objects of one transaction have one revision and are told apart by their sub revision.
+        // Objects of one transaction have one revision and differ in their sub revision.
         let sub = if place.revision == last.0 { last.1 + 1 } else { 0 };
         last = (place.revision, sub);
         let Some(record) = export.record(place)? else { continue };

@@ -1,4 +1,4 @@
-//! Goes on applying the changes of an etcd to a store, until it is told to switch over.
+//! Goes on applying the changes of an etcd to a store, until a switch-over is requested.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! A first pass over the source decodes everything and writes nothing: it reports what cannot be imported.
 //! The second one writes. Then the store is read and compared with what was decoded. Each object gets a
 //! revision of its own, above those of the source; history begins behind the last one, so that a client that
-//! holds an older resourceVersion is told to list again.
+//! holds an older resourceVersion has to list again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use plinth_api::ApiError;
 /// Denies addresses that are new.
 ///
 /// # Errors
-/// 403.
+/// 403 where a Service gets an external IP that it does not have.
 pub(super) fn validate(call: &Call<'_>, service: &Value) -> Result<(), ApiError> {
     let before = addresses(call.old.unwrap_or(&Value::Null));
     match addresses(service).iter().all(|address| before.contains(address)) {

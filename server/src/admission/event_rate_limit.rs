@@ -197,7 +197,7 @@ fn limit_of(entry: &LimitEntry, i: usize) -> Result<Limit, String> {
 /// Denies an event beyond a limit.
 ///
 /// # Errors
-/// 429.
+/// 429 where a limit is used up.
 pub(super) fn validate(call: &Call<'_>, event: &Value) -> Result<(), ApiError> {
     if call.dry_run {
         return Ok(());

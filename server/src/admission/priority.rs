@@ -84,7 +84,7 @@ fn apply_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
 /// Denies a second default class.
 ///
 /// # Errors
-/// 403.
+/// 403 where another class is the global default.
 pub(super) async fn validate_class(call: &Call<'_>, class: &Value) -> Result<(), ApiError> {
     if class.get("globalDefault").and_then(Value::as_bool) != Some(true) {
         return Ok(());

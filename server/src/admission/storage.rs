@@ -61,7 +61,7 @@ fn class_name(claim: &Value) -> &str {
 /// Allows a claim to grow only if it is bound and its class allows it.
 ///
 /// # Errors
-/// 403.
+/// 403 where the claim grows and its class does not allow that.
 pub(super) async fn validate_resize(call: &Call<'_>, claim: &Value) -> Result<(), ApiError> {
     let Some(old) = call.old else { return Ok(()) };
     let size = |claim: &Value| {

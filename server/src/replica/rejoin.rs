@@ -77,7 +77,7 @@ pub fn rejoin(
     let peers = peers::read(path).map_err(read)?;
     let mut failures = Vec::new();
     for peer in peers {
-        tracing::warn!(%peer, "the journal does not go back to what this replica has; taking a checkpoint of another one");
+        tracing::warn!(replica = %peer, "the journal does not go back to what this replica has; taking a checkpoint of another one");
         let taken = client(path, peer, identity).and_then(|server| {
             replace(dir, identity, |to| Ok(download(&server, (Method::GET, CHECKPOINT_PATH), to).map(drop)?))
         });

@@ -49,7 +49,7 @@ impl BootstrapTokens {
         match user(&object, id, secret, Timestamp::now()) {
             Ok(user) => Ok(Some(Arc::new(user))),
             Err(why) => {
-                tracing::info!(id, error = why, "bootstrap token does not match its Secret");
+                tracing::info!(token = id, error = why, "bootstrap token does not match its Secret");
                 Ok(None)
             }
         }

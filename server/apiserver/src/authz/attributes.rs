@@ -12,7 +12,7 @@ use plinth_api::{query_parameter, RequestInfo, User, Verb};
 /// `authorizer.Attributes` of k8s.io/apiserver: user, verb and target. Borrows the request; cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The user that sends the request.
     pub user: &'a User,
     /// The verb; for non-resource paths the HTTP method in lower case.
     pub verb: &'a str,

@@ -49,7 +49,7 @@ pub struct Context {
     pub raw_query: Option<String>,
     /// Headers.
     pub headers: HeaderMap,
-    /// Who asks.
+    /// The user that sends the request.
     pub user: Arc<User>,
     /// The resource in the version asked for.
     pub resource: Arc<ResourceType>,
@@ -63,7 +63,7 @@ pub struct Context {
     pub method: Method,
     /// See `method`.
     pub uri: Uri,
-    /// What it came by.
+    /// The HTTP version that the request came in.
     pub protocol: Version,
     /// What the client is to be warned of.
     pub warnings: Warnings,

@@ -88,7 +88,7 @@ pub(crate) struct State {
     pub(crate) revision: u64,
     pub(crate) users: BTreeMap<String, User>,
     pub(crate) roles: BTreeMap<String, Role>,
-    /// By user.
+    /// What each user may do with keys, by the user's name.
     pub(crate) permitted: BTreeMap<String, Arc<UserPermissions>>,
 }
 
