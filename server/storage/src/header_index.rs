@@ -20,7 +20,8 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
 
-use super::stored::{self, DamagedValue, Header};
+use super::damaged_value::DamagedValue;
+use super::stored::{self, Header};
 use plinth_registry::prefix_range;
 
 /// Maximum size of all headers in bytes, including the overhead of maps and allocations.

@@ -23,6 +23,7 @@
 
 mod continue_token;
 mod counts;
+mod damaged_value;
 mod encryption;
 mod header_index;
 mod informer;
@@ -37,6 +38,7 @@ mod varint;
 
 pub use continue_token::{ContinuePosition, ContinueTokenError, ContinueTokens};
 pub use counts::Counts;
+pub use damaged_value::DamagedValue;
 pub use encryption::{
     parse_encryption_config, Encryption, EncryptionConfigError, EncryptionError, EncryptionOptions,
     SealedValue,
@@ -48,7 +50,7 @@ pub use lengths::{Lengths, Owner};
 pub use namespaces::Namespaces;
 pub use object::{decode_object, decode_served_object, encode_object};
 pub use object_cache::{DerivedCache, Entries, ObjectCache};
-pub use stored::{stored_header_bytes, DamagedValue, Header, HeaderFields, Stored, BODY_START};
+pub use stored::{stored_header_bytes, Header, HeaderFields, Stored, BODY_START};
 pub use terminating::TerminatingObject;
 
 use plinth_codec::Value;

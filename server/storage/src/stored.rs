@@ -32,6 +32,7 @@ use std::ops::Deref;
 use bytes::Bytes;
 use plinth_codec::{Map, Value};
 
+use crate::damaged_value::DamagedValue;
 use crate::varint::{put_varint, read_varint};
 
 const FORMAT: u8 = 1;
@@ -40,18 +41,6 @@ const FLAG_DELETING: u8 = 1;
 
 /// Prefix of each body.
 pub const BODY_START: &[u8] = b"{\"metadata\":{";
-
-/// A stored value that is not what [`HeaderFields::encode`] wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stored object is damaged: {0}")]
-pub struct DamagedValue(&'static str);
-
-impl DamagedValue {
-    /// A damaged value with a description.
-    pub const fn new(what: &'static str) -> DamagedValue {
-        DamagedValue(what)
-    }
-}
 
 /// The fields of a new header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -167,18 +156,18 @@ pub(crate) fn is_sealed(value: &[u8]) -> bool {
 /// # Errors
 /// [`DamagedValue`] when the bytes are not a stored object.
 pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue> {
-    let [format, rest @ ..] = value else { return Err(DamagedValue("too short")) };
+    let [format, rest @ ..] = value else { return Err(DamagedValue::new("too short")) };
     let sealed = match *format {
         FORMAT => false,
         FORMAT_SEALED => true,
-        _ => return Err(DamagedValue("unknown format")),
+        _ => return Err(DamagedValue::new("unknown format")),
     };
-    let [_flags, after @ ..] = rest else { return Err(DamagedValue("too short")) };
+    let [_flags, after @ ..] = rest else { return Err(DamagedValue::new("too short")) };
     let mut at = Reader { rest: after };
     let header_len = read_varint(&mut at.rest)?;
     let header_part_len = rest.len() - at.rest.len() + header_len;
     let (header, body) =
-        rest.split_at_checked(header_part_len).ok_or(DamagedValue("header longer than value"))?;
+        rest.split_at_checked(header_part_len).ok_or(DamagedValue::new("header longer than value"))?;
     Ok(SplitValue { sealed, header, body })
 }
 
@@ -188,7 +177,7 @@ pub(crate) fn split_stored(value: &[u8]) -> Result<SplitValue<'_>, DamagedValue>
 /// [`DamagedValue`] when the bytes are not a stored object.
 pub fn stored_header_bytes(value: &[u8]) -> Result<&[u8], DamagedValue> {
     let len = 1 + split_stored(value)?.header.len();
-    value.get(..len).ok_or(DamagedValue("too short"))
+    value.get(..len).ok_or(DamagedValue::new("too short"))
 }
 
 /// Joins the parts of a split value, possibly with another body.
@@ -208,14 +197,14 @@ impl<'a> Stored<'a> {
     pub fn parse(value: &'a [u8]) -> Result<Stored<'a>, DamagedValue> {
         let split = split_stored(value)?;
         if split.sealed {
-            return Err(DamagedValue("body is encrypted"));
+            return Err(DamagedValue::new("body is encrypted"));
         }
         let (header, body) = (Header::find(&split)?, split.body);
         if !body.starts_with(BODY_START)
             || header.metadata_len < 2
             || BODY_START.len() - 1 + header.metadata_len > body.len()
         {
-            return Err(DamagedValue("body does not start with metadata"));
+            return Err(DamagedValue::new("body does not start with metadata"));
         }
         Ok(Stored { header, body })
     }
@@ -264,7 +253,7 @@ impl<'a> Header<'a> {
     /// # Errors
     /// [`DamagedValue`] when the header is not what [`HeaderFields::encode`] wrote.
     pub fn find(split: &SplitValue<'a>) -> Result<Header<'a>, DamagedValue> {
-        let [flags, rest @ ..] = split.header else { return Err(DamagedValue("too short")) };
+        let [flags, rest @ ..] = split.header else { return Err(DamagedValue::new("too short")) };
         let mut at = Reader { rest };
         read_varint(&mut at.rest)?;
         let metadata_len = read_varint(&mut at.rest)?;
@@ -344,14 +333,15 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn text(&mut self) -> Result<&'a str, DamagedValue> {
         let len = read_varint(&mut self.rest)?;
-        let (text, rest) = self.rest.split_at_checked(len).ok_or(DamagedValue("text ends early"))?;
+        let (text, rest) = self.rest.split_at_checked(len).ok_or(DamagedValue::new("text ends early"))?;
         self.rest = rest;
-        std::str::from_utf8(text).map_err(|_| DamagedValue("text is not UTF-8"))
+        std::str::from_utf8(text).map_err(|_| DamagedValue::new("text is not UTF-8"))
     }
 
     /// `count` groups of `each` strings, validated once so that iteration cannot fail.
     fn texts(&mut self, each: usize) -> Result<Texts<'a>, DamagedValue> {
-        let count = read_varint(&mut self.rest)?.checked_mul(each).ok_or(DamagedValue("number too large"))?;
+        let count =
+            read_varint(&mut self.rest)?.checked_mul(each).ok_or(DamagedValue::new("number too large"))?;
         let start = self.rest;
         for _ in 0..count {
             self.text()?;

@@ -1,6 +1,6 @@
 //! Numbers in headers of stored objects and of encrypted bodies: unsigned LEB128, five bytes at most.
 
-use crate::stored::DamagedValue;
+use crate::damaged_value::DamagedValue;
 
 /// Bits that five bytes hold. Every number is a length or a count within one value of the engine, which is far
 /// shorter.

@@ -28,7 +28,8 @@ pub use config::{parse_encryption_config, EncryptionConfigError};
 pub use options::EncryptionOptions;
 pub use wire::SealedValue;
 
-use crate::stored::{self, DamagedValue, Header};
+use crate::damaged_value::DamagedValue;
+use crate::stored::{self, Header};
 use config::{ResourceRule, Selector};
 use kms::Kms;
 use plinth_api::ApiError;

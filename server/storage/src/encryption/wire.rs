@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::stored::DamagedValue;
+use crate::damaged_value::DamagedValue;
 use crate::varint::{put_varint, read_varint};
 
 /// The parts of an encrypted body; borrows the stored bytes.
