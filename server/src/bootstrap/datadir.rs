@@ -32,8 +32,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{create_durably, exists, is_at, sync_parent};
-use super::identity::Identity;
+use super::files::{self, create_durably, exists, is_at, sync_parent};
 use super::pki;
 use super::stage::{Stage, TITLE};
 use crate::members::peers;
@@ -173,7 +172,7 @@ impl DataDir {
         let write = || -> io::Result<()> {
             // A restored store is of no replica: under its former identity it would be taken for the cluster that
             // the backup was made of, whose journal knows another history.
-            for name in [Identity::FILE, peers::FILE] {
+            for name in [files::IDENTITY, peers::FILE] {
                 match fs::remove_file(self.path.join(name)) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => {}

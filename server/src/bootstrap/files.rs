@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
+/// Name of the file in a data directory that makes it one of a replica.
+pub(crate) const IDENTITY: &str = "replica";
+
 /// Whether something exists at `path`; a dangling link is an error, and so is every failure but "not found".
 ///
 /// # Errors

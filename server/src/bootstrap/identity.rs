@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plinth_codec::hex;
 use plinth_journal::record::{ClusterId, ReplicaId};
 
-use super::files::exists;
+use super::files::{self, exists};
 use super::pki::{self, PkiError};
 use super::{DataDir, Stage};
 
@@ -47,7 +47,7 @@ pub enum IdentityError {
 
 impl Identity {
     /// Name of the file in a data directory.
-    pub const FILE: &str = "replica";
+    pub const FILE: &str = files::IDENTITY;
     /// Name of the file in an unpacked checkpoint with the identity of the replica that wrote it: such a directory
     /// is not that replica's.
     pub const SOURCE: &str = "source";

@@ -14,8 +14,9 @@ use crate::path::{at, list};
 use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::resource::claim_spec::{RequestNames, MAX_CONFIG};
 use crate::resource::device::{
-    binding_conditions, each_of, each_of_set, opaque_config, pool_name, raw_object, uuid, Written,
+    binding_conditions, each_of, each_of_set, opaque_config, pool_name, raw_object, uuid,
 };
+use crate::resource::selector::Written;
 
 /// Maximum number of those a claim is reserved for.
 const MAX_CONSUMERS: usize = 256;

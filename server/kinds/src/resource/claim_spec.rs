@@ -9,8 +9,9 @@ use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::resource::device::{
-    each_of, each_of_set, fully_qualified_name, opaque_config, selectors, Written, TOLERATION,
+    each_of, each_of_set, fully_qualified_name, opaque_config, selectors, TOLERATION,
 };
+use crate::resource::selector::Written;
 
 pub(crate) const SPEC_DEFAULTS: &[DefaultRule] = &[ForEach(
     "devices.requests",

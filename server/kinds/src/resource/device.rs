@@ -11,6 +11,7 @@ use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, AnyText, By, In, Is, OneOf, RequiredOneOf, Set, Text};
 use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed};
+use crate::resource::selector::{self, Written};
 
 /// Maximum number of selectors of a request or a class.
 const MAX_SELECTORS: usize = 32;
@@ -20,14 +21,6 @@ const MAX_RAW: usize = 10 * 1024;
 
 /// Maximum number of conditions of a binding, and of failures of one.
 const MAX_BINDING_CONDITIONS: usize = 4;
-
-/// Whether a part of an object is stored as it is: expressions and parameters of a stored object may violate
-/// limits that came later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    New,
-    Stored,
-}
 
 /// Runs a rule on each element of a list. A list of more than `most` elements is one error, and nothing else
 /// of it is looked at.
@@ -63,7 +56,7 @@ pub(crate) fn each_of_set(holder: &Part<'_>, key: &str, most: usize, id: &str, r
 pub(crate) fn selectors(holder: &Part<'_>, written: Written) {
     each_of(holder, "selectors", MAX_SELECTORS, |selector| match selector.get("cel") {
         None => selector.required("cel", ""),
-        Some(cel) => super::selector::validate(&cel, written),
+        Some(cel) => selector::validate(&cel, written),
     });
 }
 

@@ -8,7 +8,8 @@ use crate::checks::Check::{self, By};
 use crate::checks::Part;
 use crate::path::at;
 use crate::resource::conversion;
-use crate::resource::device::{each_of, opaque_config, selectors, Written};
+use crate::resource::device::{each_of, opaque_config, selectors};
+use crate::resource::selector::Written;
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {

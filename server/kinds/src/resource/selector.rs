@@ -7,7 +7,6 @@ use plinth_api::Cause;
 use plinth_cel::{DeclType, Environment, Output};
 
 use crate::checks::Part;
-use crate::resource::device::Written;
 
 /// Maximum length of an expression in bytes.
 const MAX_LENGTH: usize = 10 * 1024;
@@ -38,6 +37,14 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
     );
     Environment::default().with_sizes("device", device).with_bindings()
 });
+
+/// Whether a part of an object is stored as it is: expressions and parameters of a stored object may violate
+/// limits that came later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    New,
+    Stored,
+}
 
 /// Validates a selector. That of a stored object is not compiled again.
 pub(crate) fn validate(cel: &Part<'_>, written: Written) {
