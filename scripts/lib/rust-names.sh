@@ -3,11 +3,28 @@
 
 # The lines of the files, or of the input, without comments and modules of tests, each behind its place and a tab.
 rust_code() {
-  awk 'FNR == 1 { tests = inside = 0 }
+  awk '# A line up to its comment; two slashes within a string, which does not end in another line, are none.
+    function without_comment(line,    at, rest, part) {
+      at = 0
+      rest = line
+      while (match(rest, /\/\/|\x27\\?"\x27|"/)) {
+        if (substr(rest, RSTART, 2) == "//") return substr(line, 1, at + RSTART - 1)
+        part = RSTART + RLENGTH - 1
+        if (substr(rest, RSTART, 1) == "\"") {
+          # An end of the string; where there is none in this line, all of it is kept.
+          if (!match(substr(rest, part + 1), /^([^"\\]|\\.)*"/)) return line
+          part += RLENGTH
+        }
+        at += part
+        rest = substr(line, at + 1)
+      }
+      return line
+    }
+    FNR == 1 { tests = inside = 0 }
     /^#\[cfg\(test\)\]/ { tests = 1; next }
     tests && /^(pub )?mod [a-z_]+ \{/ { inside = 1 }
     { tests = 0 }
-    !inside { sub("//.*", ""); print FILENAME ":" FNR ":\t" $0 }
+    !inside { print FILENAME ":" FNR ":\t" without_comment($0) }
     inside && /^}/ { inside = 0 }' "$@"
 }
 
@@ -26,14 +43,35 @@ of_all_kinds='of|keep_metadata|scale|quantities|Conversion|DefaultRule|Deletion|
 of_all_kinds+='|NameRule|Strategy|Subresource|Unwritten|BASE|CUSTOM|self'
 # Names of kinds that generic code has for something else: events of a watch, nodes of a tree, the namespace of a
 # request, services behind a URL, roles of a connection, a cipher's secret, accounts and FlowSchemas that requests are
-# attributed to. They are refused as a string or in the name of a function alone.
-ambiguous='event|node|namespace|service|endpoint|role|binding|lease|secret|service_?account|flow_?schema'
+# attributed to, the version that a resource is stored in. They are refused as a string, as a step of a path or the
+# kind within a string, and in names of functions, types and modules, but for the names in ALLOWED_NAMES.
+ambiguous='event|node|namespace|service|endpoint|role|binding|lease|secret|service_?account|flow_?schema|storage_?version'
+# Short names of resources that are ordinary words, or a label in DNS names of clusters.
+ordinary_short='ing|limits|quota|deploy|svc'
+# Names of functions, types and modules that have such a word for something else, or for what every request, object or
+# resource has: its namespace, its version in the store.
+ALLOWED_NAMES='event event_key event_lengths event_lost event_type error_event apply_event convert_events encoded_events
+  into_events poll_events queued_event served_event sink_events watch_event write_event write_watch_event
+  node nodes set_node tape_node endpoints service service_error service_port
+  collection_spans_namespaces is_about_namespace key_namespace match_namespace namespace_object namespace_selected
+  namespaces request_namespace service_account_groups service_account_name split_service_account
+  is_storage_version storage_version_hash'
 
 # Reads the table of resources, $1.
 read_kind_names() {
   local names
   names=$(awk '!/^#/ && NF > 6 { print $3; print $5 }' "$1" | sort -u)
   kinds_and_plurals=$(paste -sd'|' <<< "$names")
+  kinds=$(awk '!/^#/ && NF > 6 { print $5 }' "$1" | sort -u | paste -sd'|')
+  plurals=$(awk '!/^#/ && NF > 6 { print $3 }' "$1" | sort -u | paste -sd'|')
+  # Short names of three letters and more (pvc, crd); those of two are no words that one can search for.
+  short_names=$(awk '!/^#/ && NF > 6 && $6 != "-" { gsub(",", "\n", $6); print $6 }' "$1" | grep -E '...' | sort -u |
+    grep -vxE "$ordinary_short" | paste -sd'|')
+  # Kinds of subresources (name:Kind@group/version:verbs) that are no resource's.
+  subresource_kinds=$(grep -v '^#' "$1" | grep -oE '[a-z]+:[A-Z][A-Za-z]+' | cut -d: -f2 | sort -u |
+    grep -vxE "$kinds" | paste -sd'|')
+  # Of these in words, all but Scale, which is an ordinary one.
+  subresource_words=$(tr '|' '\n' <<< "$subresource_kinds" | grep -vx Scale | split_words | paste -sd'|')
   # Singular, plural and the kind in words, of which the last has the plural's ending.
   kind_words=$(awk '!/^#/ && NF > 6 { print $3; print $4; print $5, $3 }' "$1" | sort -u | split_words |
     awk 'NF == 1 { print; next }
@@ -55,8 +93,19 @@ names_of_kinds() {
   found=$(
     # Strings, also of types (io.k8s.api.core.v1.Pod) and of subresources (pods/exec).
     grep -E "[\"./=]($kinds_and_plurals)\"|\"($kinds_and_plurals)/" <<< "$code"
-    grep -E "\b(mark|is|of|set)_?($ambiguous)s?\b" <<< "$code"
-    split_words <<< "$code" | grep -E $'\t'"(.*[^a-z0-9])?($kind_words)([^a-z0-9]|$)"
+    grep -E "\b(mark|is|of|set)_?($ambiguous)s?\b" <<< "$code" | grep -vw is_storage_version
+    # A step of a path, or a kind as a word of its own within a string; "/namespaces/" is a step of every path.
+    # shellcheck disable=SC2001 # replacing in a variable of a megabyte takes seconds
+    sed 's|/namespaces/|/|g' <<< "$code" | grep -E "\"([^\"]*/)?($plurals)/|\"[^\"]*/($plurals)[/\"]"
+    grep -E "\"([^\"]*[/.: =])?($kinds|$subresource_kinds)([/.: ][^\"]*)?\"|Kind::($kinds|$subresource_kinds)\b" <<< "$code"
+    split_words <<< "$code" | grep -E $'\t'"(.*[^a-z0-9])?($kind_words|$subresource_words)([^a-z0-9]|$)"
+    split_words <<< "$code" | grep -E $'\t'"(.*[^a-z0-9])?($short_names)([^a-z0-9]|$)"
+    split_words <<< "$code" | awk -F'\t' -v words="^([a-z0-9]+_)*($ambiguous)(e?s)?(_[a-z0-9_]*)?$" -v allowed="${ALLOWED_NAMES//$'\n'/ }" '
+      BEGIN { for (n = split(allowed, names, / +/); n > 0; n--) known[names[n]] = 1 }
+      match($2, /(^|[^a-z_])(fn|struct|enum|mod) [a-z0-9_]+/) {
+        name = substr($2, RSTART, RLENGTH); sub(/.* /, "", name)
+        if (name ~ words && !(name in known)) print
+      }'
     # Paths into server/kinds: also in braces over several lines, and under another name.
     sed -E $'s/^([^:]*):[0-9]+:\t/\\1\t/' <<< "$code" |
       awk -F'\t' '$1 != file { if (NR > 1) print ""; file = $1; printf "%s:\t", file } { printf " %s", $2 } END { print "" }' |
