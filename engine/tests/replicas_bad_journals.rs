@@ -1,5 +1,5 @@
-//! Replicas over journals that do not keep what they promise: that say a record was not appended which was, and
-//! that lose records.
+//! Replicas over journals that do not keep what they promise: that say a record was not appended which was,
+//! and that lose records.
 
 mod common;
 

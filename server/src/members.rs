@@ -38,8 +38,8 @@ const KEPT: &str = "replicas/kept/";
 
 /// Interval at which a replica renews its record.
 const PERIOD: Duration = Duration::from_secs(5);
-/// Whoever watches the records for this long has seen each replica that is up renew its own: with one try that
-/// failed.
+/// Whoever watches the records for this long has seen each replica that is up renew its own: with one try
+/// that failed.
 pub const NOTICED_WITHIN: Duration = Duration::from_secs(16);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).

@@ -170,8 +170,8 @@ fn read_applied(
 }
 
 /// Checks that a directory, which nobody has open, is absent, empty or that of a replica of the cluster. To
-/// be done before its journal is connected to, since an empty one is the first cluster's that connects: whether
-/// this one may found it depends on what it has applied. Changes nothing.
+/// be done before its journal is connected to, since an empty one is the first cluster's that connects:
+/// whether this one may found it depends on what it has applied. Changes nothing.
 ///
 /// # Errors
 /// Those of [`crate::Engine::open_replicated`], except for what the journal is needed for.
@@ -203,8 +203,8 @@ fn check_applied(journal: &dyn Journal, position: Position, checksum: u32) -> Re
     }
 }
 
-/// Whether the journal continues what was applied: it does not end before that, has the record that was applied
-/// last, and the next one, if there is one, is sound and of this cluster.
+/// Whether the journal continues what was applied: it does not end before that, has the record that was
+/// applied last, and the next one, if there is one, is sound and of this cluster.
 fn check_journal(replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
     let position = applied.anchor.position;
     let check = || -> Result<(), JournalError> {

@@ -52,8 +52,8 @@ struct State {
 
 /// The callers of a record.
 struct Pending {
-    /// [`record::checksum`](plinth_journal::record::checksum) of the record: a sequence belongs to another one
-    /// after its first was taken for not appended.
+    /// [`record::checksum`](plinth_journal::record::checksum) of the record: a sequence belongs to another
+    /// one after its first was taken for not appended.
     checksum: u32,
     replies: Vec<Reply>,
 }
@@ -123,8 +123,8 @@ impl Shared {
         self.state.lock().own = Some(session);
     }
 
-    /// Registers the callers of a record, by its checksum, before it is appended. After the replica has failed
-    /// or was closed nobody would answer them: they are refused here, and false is returned.
+    /// Registers the callers of a record, by its checksum, before it is appended. After the replica has
+    /// failed or was closed nobody would answer them: they are refused here, and false is returned.
     pub(crate) fn register(&self, sequence: u64, checksum: u32, replies: Vec<Reply>) -> bool {
         let mut state = self.state.lock();
         let Some(error) = state.failed.clone() else {

@@ -240,7 +240,8 @@ async fn evaluate_shared(member: &Arc<Member>, request: &Arc<TxnRequest>) -> Res
     }
 }
 
-/// The revision at which what was read is the state, if there is one beyond doubt: see [`crate::range::read`].
+/// The revision at which what was read is the state, if there is one beyond doubt: see
+/// [`crate::range::read`].
 fn revision_of_read(member: &Member, evaluated: &Evaluated) -> Option<i64> {
     match evaluated.single_read()? {
         Some(record) => Some(evaluated.base.max(to_etcd(record.mod_revision))),
@@ -319,8 +320,8 @@ impl Early {
         Ok(Early { evaluated, changes })
     }
 
-    /// Whether ranges and leases are as they were. The caller lets nobody write meanwhile, and single keys are
-    /// conditions of the commit.
+    /// Whether ranges and leases are as they were. The caller lets nobody write meanwhile, and single keys
+    /// are conditions of the commit.
     async fn holds(&mut self, member: &Member) -> Result<bool, Status> {
         let current = member.engine.current_revision();
         if !self.evaluated.leases().all(|(id, _)| member.leases.has(id)) {

@@ -13,8 +13,8 @@ use crate::value::lease_of;
 
 /// Shortest time to live, in seconds: three halves of etcd's default election timeout, rounded up.
 const MIN_TTL: i64 = 2;
-/// Keys that one revision deletes for a lease, and bytes of them, their values and hints. A larger lease takes
-/// several.
+/// Keys that one revision deletes for a lease, and bytes of them, their values and hints. A larger lease
+/// takes several.
 const KEYS_PER_REVISION: usize = 100_000;
 const BYTES_PER_REVISION: usize = 64 << 20;
 

@@ -35,8 +35,8 @@ use crate::wire::lease::{
 use crate::wire::HeaderResponse;
 use crate::{concurrency, errors, kv, lease_service, leases, range, range_body, range_stream};
 
-/// The leases that a stream has kept alive: for whom that was permitted, at which revision of users and roles,
-/// with how many attachments.
+/// The leases that a stream has kept alive: for whom that was permitted, at which revision of users and
+/// roles, with how many attachments.
 type RenewedLeases = HashMap<i64, (Caller, u64, Option<u64>)>;
 /// Leases of a stream that this is remembered of.
 const RENEWED_LEASES: usize = 1024;

@@ -75,8 +75,8 @@ pub(crate) enum Source {
     Snapshot(Snapshot, i64),
 }
 
-/// Carries out a Range: `read` makes the response of what the request reads, on a thread that may block unless
-/// that is known. `unchanged` is released when it is pinned.
+/// Carries out a Range: `read` makes the response of what the request reads, on a thread that may block
+/// unless that is known. `unchanged` is released when it is pinned.
 pub(crate) async fn read<T: Send + 'static>(
     member: &Arc<Member>,
     request: RangeRequest,
@@ -151,8 +151,8 @@ fn in_memory(member: &Member, request: &RangeRequest) -> Result<Option<Answer<Ra
     Ok(Some(Answer { message, held }))
 }
 
-/// Whether the response is the first keys of the range in the order in which they are stored. Another target than
-/// the key is sorted by even where no order is given.
+/// Whether the response is the first keys of the range in the order in which they are stored. Another target
+/// than the key is sorted by even where no order is given.
 pub(crate) fn is_in_order(request: &RangeRequest) -> bool {
     !is_selective(request) && request.sort_target == sort_target::KEY
 }

@@ -12,7 +12,7 @@ pub struct FrameHeader {
     pub length: usize,
     /// Type of the frame.
     pub kind: u8,
-    /// Its flags.
+    /// Flags, whose meaning depends on the type of the frame.
     pub flags: u8,
 }
 

@@ -74,8 +74,8 @@ fn resource_matches(pattern: &str, attributes: &RequestAttributes<'_>) -> bool {
         && (subresource == "*" || subresource == attributes.subresource)
 }
 
-/// The resource as requested, or in another version that matches a rule; `None` when no rule matches. A version
-/// that is switched off counts as well: its objects are written in those that are on.
+/// The resource as requested, or in another version that matches a rule; `None` when no rule matches. A
+/// version that is switched off counts as well: its objects are written in those that are on.
 pub(super) fn matched_version(
     call: &Call<'_>,
     rules: &[Value],

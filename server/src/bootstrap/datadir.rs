@@ -170,8 +170,8 @@ impl DataDir {
         };
         let (mark, marker) = (self.path.join(RESTORING), self.path.join(MARKER));
         let write = || -> io::Result<()> {
-            // A restored store is of no replica: under its former identity it would be taken for the cluster that
-            // the backup was made of, whose journal knows another history.
+            // A restored store is of no replica: under its former identity it would be taken for the cluster
+            // that the backup was made of, whose journal knows another history.
             for name in [files::IDENTITY, peers::FILE] {
                 match fs::remove_file(self.path.join(name)) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -48,8 +48,8 @@ pub enum IdentityError {
 impl Identity {
     /// Name of the file in a data directory.
     pub const FILE: &str = files::IDENTITY;
-    /// Name of the file in an unpacked checkpoint with the identity of the replica that wrote it: such a directory
-    /// is not that replica's.
+    /// Name of the file in an unpacked checkpoint with the identity of the replica that wrote it: such a
+    /// directory is not that replica's.
     pub const SOURCE: &str = "source";
 
     /// The identity of a directory that is to be a replica's; founds a cluster where the directory is new.

@@ -514,7 +514,8 @@ fn verify_leaf(cert: &Path, key: &Path, authority: &CertificateDer<'_>) -> Resul
     Ok(())
 }
 
-/// Whether a certificate is valid by now, does not expire soon, covers those names and addresses and matches its key file.
+/// Whether a certificate is valid by now, does not expire soon, covers those names and addresses and matches
+/// its key file.
 fn is_usable(certificate: &CertificateDer<'_>, key: &Path, san: &[SanType]) -> bool {
     let Ok((_, parsed)) = X509Certificate::from_der(certificate) else { return false };
     let now = OffsetDateTime::now_utc();

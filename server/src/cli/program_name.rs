@@ -1,5 +1,5 @@
-//! The names of the program: called as kube-apiserver it is `plinth serve`, so that it can be that program's image
-//! in the manifest of a control plane.
+//! The names of the program: called as kube-apiserver it is `plinth serve`, so that it can be that program's
+//! image in the manifest of a control plane.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -2,8 +2,8 @@
 //!
 //! How long another replica has been away is measured by this process' monotonic clock, from when it last saw
 //! the other's record change. Neither what another machine's clock showed, nor the engine's time, by which
-//! keys expire, decides: a clock that jumps would let the journal be trimmed of what a replica that runs needs.
-//! A process that has just started has seen nothing yet, and keeps the journal for everybody.
+//! keys expire, decides: a clock that jumps would let the journal be trimmed of what a replica that runs
+//! needs. A process that has just started has seen nothing yet, and keeps the journal for everybody.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

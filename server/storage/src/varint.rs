@@ -2,8 +2,8 @@
 
 use crate::damaged_value::DamagedValue;
 
-/// Bits that five bytes hold. Every number is a length or a count within one value of the engine, which is far
-/// shorter.
+/// Bits that five bytes hold. Every number is a length or a count within one value of the engine, which is
+/// far shorter.
 const BITS: u32 = 35;
 
 /// Appends a number.

@@ -1,6 +1,6 @@
-//! A node joins by a bootstrap token, as kubeadm and kubelets do it, each step with the credentials that it has by
-//! then: cluster-info without any, a request for a certificate by the token, the node's own objects by the
-//! certificate, a renewed one by itself.
+//! A node joins by a bootstrap token, as kubeadm and kubelets do it, each step with the credentials that it
+//! has by then: cluster-info without any, a request for a certificate by the token, the node's own objects by
+//! the certificate, a renewed one by itself.
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Connection, Identity, Protocol};

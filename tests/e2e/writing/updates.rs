@@ -97,7 +97,8 @@ async fn replicas_are_owned_through_scale_as_through_the_parent() {
     assert_eq!(send(&client, "APPLY", &absent, &scale(1)).await.code, 404);
 }
 
-/// k8s.io/apiserver `pkg/storage/etcd3/store.go` (`Create`) and `pkg/registry/generic/registry/store.go` (`Update`).
+/// k8s.io/apiserver `pkg/storage/etcd3/store.go` (`Create`) and `pkg/registry/generic/registry/store.go`
+/// (`Update`).
 #[tokio::test]
 async fn a_resource_version_of_zero_is_none() {
     let client = shared().await.client().await;

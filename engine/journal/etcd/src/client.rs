@@ -375,8 +375,8 @@ mod message {
     pub(super) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
 }
 
-/// Whether a new token is needed: the old one has expired, or users have changed. Only etcd's own answers count:
-/// after one of something between, nothing is known of the request.
+/// Whether a new token is needed: the old one has expired, or users have changed. Only etcd's own answers
+/// count: after one of something between, nothing is known of the request.
 fn is_token_old(status: &Status) -> bool {
     [message::INVALID_TOKEN, message::OLD_AUTH_REVISION].iter().any(|old| status.message().ends_with(old))
 }

@@ -167,8 +167,8 @@ fn without_any_member_calls_fail_in_bounded_time_and_go_on_later() {
     assert_eq!(journal.append("after".into()), Ok(Position::new(2)));
 }
 
-/// etcd answers above its quota that there is no space, before a record is in its log and after it has applied
-/// it. Nobody may be told that the record is not there.
+/// etcd answers above its quota that there is no space, before a record is in its log and after it has
+/// applied it. Nobody may be told that the record is not there.
 #[test]
 fn what_is_refused_for_space_may_be_there() {
     let Some(program) = program() else { return };

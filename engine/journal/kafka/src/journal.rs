@@ -32,8 +32,8 @@ const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 pub struct KafkaJournal(Arc<Shared>);
 
 impl KafkaJournal {
-    /// The journal of `cluster` in a topic; founds it in one that is empty or does not exist, which is created
-    /// then, if that is allowed.
+    /// The journal of `cluster` in a topic; founds it in one that is empty or does not exist, which is
+    /// created then, if that is allowed.
     ///
     /// A Kafka that cannot be reached now is no error: it is looked at by the first call that reaches it. One
     /// broker that can be used is enough.

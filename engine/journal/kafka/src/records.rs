@@ -64,7 +64,8 @@ pub(crate) fn founding_key(cluster: ClusterId) -> Bytes {
     format!("{FOUNDER}{cluster}").into()
 }
 
-/// The cluster that has founded a journal by a record with this key, or has tried to; none for another record.
+/// The cluster that has founded a journal by a record with this key, or has tried to; none for another
+/// record.
 pub(crate) fn founder_of(key: &[u8]) -> Option<ClusterId> {
     cluster_after(FOUNDER, key)
 }

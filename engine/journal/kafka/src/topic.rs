@@ -87,8 +87,8 @@ impl Shared {
     }
 
     /// Appends the record that founds the journal. Of all clusters that do so at once the one whose record is
-    /// the first of the topic has the journal; Kafka has no comparison that would keep the others from writing
-    /// theirs, which readers pass over.
+    /// the first of the topic has the journal; Kafka has no comparison that would keep the others from
+    /// writing theirs, which readers pass over.
     fn found(&self, topic: &Topic, leader: &Leader) -> Result<()> {
         let key = records::founding_key(self.cluster);
         match self.append_with(topic, leader, &key, &Bytes::new()) {
@@ -234,8 +234,8 @@ impl Shared {
 
     /// Refuses a topic that is not this cluster's, by its newest record. Readers check every other one.
     ///
-    /// Records of clusters that came too late to found a journal here tell nothing: the one before counts. The
-    /// first of all tells whose the topic is.
+    /// Records of clusters that came too late to found a journal here tell nothing: the one before counts.
+    /// The first of all tells whose the topic is.
     fn owner(&self, topic: &Topic, leader: &Leader) -> Result<Owner> {
         let oldest = self.offset_at(leader, Place::Oldest)?;
         let end = self.offset_at(leader, Place::End)?;

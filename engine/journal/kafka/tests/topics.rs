@@ -103,8 +103,8 @@ fn records_of_other_programs_are_refused(brokers: &Brokers) {
     assert!(message.contains("foreign") && message.contains("a topic of its own"), "{message}");
 }
 
-/// Several clusters find in the same moment that the topic does not exist. Those that come too late leave records
-/// behind, which readers pass over.
+/// Several clusters find in the same moment that the topic does not exist. Those that come too late leave
+/// records behind, which readers pass over.
 fn one_of_several_clusters_founds_the_journal(brokers: &Brokers) {
     const CLUSTERS: u8 = 6;
     let options = brokers.topic("founded");

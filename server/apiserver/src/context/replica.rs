@@ -6,8 +6,8 @@ use std::pin::Pin;
 
 use plinth_api::ApiError;
 
-/// A checkpoint that was made, and is still to be written. Blocks; fails where it cannot be read or written: it is
-/// incomplete then, which its reader notices.
+/// A checkpoint that was made, and is still to be written. Blocks; fails where it cannot be read or written:
+/// it is incomplete then, which its reader notices.
 pub type WriteCheckpoint = Box<dyn FnOnce(&mut dyn Write) -> io::Result<()> + Send>;
 
 /// A replica, as its endpoints ask it.

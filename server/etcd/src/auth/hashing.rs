@@ -1,7 +1,7 @@
-//! Who hashes a password next. A hash takes a processor for a good part of a second, so few are made at a time,
-//! and clients wait for their turn: one address after the other, each in the order in which its requests came.
-//! Those who change passwords have a place of their own beside the logins of their address. What would have
-//! to wait behind too many others is refused.
+//! Who hashes a password next. A hash takes a processor for a good part of a second, so few are made at a
+//! time, and clients wait for their turn: one address after the other, each in the order in which its
+//! requests came. Those who change passwords have a place of their own beside the logins of their address.
+//! What would have to wait behind too many others is refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! Signed tokens: `--auth-token jwt,…` (etcd's `server/auth/jwt.go` and `options.go`). A token has the name of
-//! its user and the revision of users and roles, so that each change of one ends all of them. None is kept
+//! Signed tokens: `--auth-token jwt,…` (etcd's `server/auth/jwt.go` and `options.go`). A token has the name
+//! of its user and the revision of users and roles, so that each change of one ends all of them. None is kept
 //! here, and one lives until it expires, whatever becomes of the server.
 
 use std::collections::BTreeMap;

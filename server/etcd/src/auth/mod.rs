@@ -10,9 +10,9 @@
 //! | `auth.user.` and an encoded [`User`] | 1 |
 //! | `auth.role.` and an encoded [`Role`] | 1 |
 //!
-//! Requests hold [`Auth::shared`] from the check of their permission until they are carried out, or until what
-//! they read is pinned. A change is stored and published, and then waits for the requests that began before it:
-//! once it is acknowledged nothing is carried out that it forbids. No request waits for a change.
+//! Requests hold [`Auth::shared`] from the check of their permission until they are carried out, or until
+//! what they read is pinned. A change is stored and published, and then waits for the requests that began
+//! before it: once it is acknowledged nothing is carried out that it forbids. No request waits for a change.
 
 mod hashing;
 mod jwt;

@@ -1,5 +1,6 @@
-//! The data directory of a replica that is joining: filled below `DIR/joining`, so that it may be a mount point, and
-//! moved up when it is whole. Wherever that is interrupted, a start finds no marker beside `joining` and refuses.
+//! The data directory of a replica that is joining: filled below `DIR/joining`, so that it may be a mount
+//! point, and moved up when it is whole. Wherever that is interrupted, a start finds no marker beside
+//! `joining` and refuses.
 
 use std::fs;
 use std::io;
@@ -10,7 +11,8 @@ use super::directory::{io_error, normalized};
 use super::{DataDir, DataDirError, HARMLESS, JOINING, MARKER};
 use crate::bootstrap::files::{create_durably, exists, sync_parent};
 
-/// A directory that is being filled. What was made is removed with it, unless [`JoiningDir::finish`] has begun.
+/// A directory that is being filled. What was made is removed with it, unless [`JoiningDir::finish`] has
+/// begun.
 pub struct JoiningDir {
     path: PathBuf,
     /// Where it is filled.
@@ -24,8 +26,8 @@ impl JoiningDir {
     /// Begins to fill an absent or empty directory.
     ///
     /// # Errors
-    /// [`DataDirError::Foreign`] where it is not empty, [`DataDirError::UnfinishedJoin`] where another join has not
-    /// finished, and when it cannot be made.
+    /// [`DataDirError::Foreign`] where it is not empty, [`DataDirError::UnfinishedJoin`] where another join
+    /// has not finished, and when it cannot be made.
     pub fn create(path: &Path) -> Result<JoiningDir, DataDirError> {
         let path = &normalized(path)?;
         let is_new = !exists(path).map_err(io_error(path))?;
@@ -55,8 +57,8 @@ impl JoiningDir {
         &self.unfinished
     }
 
-    /// Makes what is in it a data directory whose store was restored: certificates and keys may still be made.
-    /// Returns its path.
+    /// Makes what is in it a data directory whose store was restored: certificates and keys may still be
+    /// made. Returns its path.
     ///
     /// # Errors
     /// When it cannot be written: it is left as it is then, and no start takes it for whole.

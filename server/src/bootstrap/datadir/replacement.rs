@@ -67,13 +67,14 @@ impl DataDir {
         replace().map_err(io_error(&store))
     }
 
-    /// Whether a replacement was interrupted between its two renames: the next start of the server completes it.
+    /// Whether a replacement was interrupted between its two renames: the next start of the server completes
+    /// it.
     pub(super) fn has_interrupted_replacement(&self) -> io::Result<bool> {
         Ok(exists(&self.path.join(JOINED))? && exists(&self.replaced_store())? && !exists(&self.store())?)
     }
 
-    /// Completes a replacement that was interrupted between its two renames, and removes what was left of one that
-    /// was interrupted before: keys among it.
+    /// Completes a replacement that was interrupted between its two renames, and removes what was left of one
+    /// that was interrupted before: keys among it.
     pub(super) fn finish_replacement(&self) -> Result<(), DataDirError> {
         let (store, joined) = (self.store(), self.path.join(JOINED));
         let finish = || -> io::Result<()> {

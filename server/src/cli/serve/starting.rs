@@ -357,8 +357,8 @@ fn checkpoint_source(
     }))
 }
 
-/// The flags of encryption at rest. Without one the file that joining has brought counts: a replica that ignored it
-/// would write in plain text, for all of them, what they encrypt.
+/// The flags of encryption at rest. Without one the file that joining has brought counts: a replica that
+/// ignored it would write in plain text, for all of them, what they encrypt.
 fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<EncryptionOptions, ServeError> {
     let mut encryption = options.encryption.clone();
     let joined = dir.path().join(checkpoint::ENCRYPTION);
