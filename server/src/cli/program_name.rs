@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_asked_for_as_of_kube_apiserver() {
+    fn the_version_is_printed_as_by_kube_apiserver() {
         assert_eq!(invocation(&["kube-apiserver", "--version"], &[]), Invocation::UpstreamVersion);
         assert_eq!(
             invocation(&["kube-apiserver", "--v=2", "--version=true"], &[]),

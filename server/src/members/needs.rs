@@ -15,7 +15,7 @@ use super::{Member, KEPT_FOR};
 pub(super) struct Needs {
     members: BTreeMap<u16, Seen<Member>>,
     /// Positions that are kept for checkpoints, by name.
-    kept: BTreeMap<String, Seen<Kept>>,
+    kept: BTreeMap<String, Seen<KeptPosition>>,
 }
 
 /// A state, and since when it has been seen.
@@ -25,7 +25,7 @@ struct Seen<T> {
 }
 
 #[derive(Clone, Copy)]
-struct Kept {
+struct KeptPosition {
     position: u64,
     /// Whether the key is there still.
     is_there: bool,
@@ -44,7 +44,7 @@ impl Needs {
             seen.state.is_there = false;
         }
         for (name, position) in kept {
-            let state = Kept { position: *position, is_there: true };
+            let state = KeptPosition { position: *position, is_there: true };
             let seen = self.kept.entry(name.clone()).or_insert(Seen { state, since: now });
             if seen.state.position != *position {
                 seen.since = now;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_take_turns() {
+    fn logins_of_several_addresses_alternate() {
         let queue = HashQueue::default();
         let mut hashing = fill(&queue);
         let turns = [1, 1, 1, 1, 2, 2, 3].map(|last| Turn::Login(address(last)));

@@ -139,7 +139,7 @@ fn logins(client: &Client, count: usize) -> tokio::task::JoinSet<Result<String, 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn addresses_take_turns_when_they_log_in_and_few_wait() {
+async fn logins_of_several_addresses_alternate_when_they_log_in_and_few_wait() {
     let (_dir, server, client) = server(&["--bcrypt-cost", "8"]).await;
     let (root, _) = guard(&client).await;
     // Twice as many as may wait.
