@@ -1,6 +1,6 @@
-//! Served versions that are not the stored one. `v1beta2` has the form of `v1`. `v1beta1` has another one (requests
-//! without `exactly`, devices with `basic`) and is not served: defaults, admission and validation run on the form that
-//! a client sends.
+//! Served versions that are not the stored one. `v1beta2` has the form of `v1`. `v1beta1` has another one
+//! (requests without `exactly`, devices with `basic`) and is not served: defaults, admission and validation
+//! run on the form that a client sends.
 
 use crate::strategy::Conversion;
 
