@@ -51,7 +51,7 @@ pub(crate) fn check_and_mark(store: &Arc<Store>, options: &Options) -> Result<St
         }
         store.write(batch, true)?;
     }
-    let watermark = Watermark::start(&options.dir, latest, store.background_errors())?;
+    let watermark = Watermark::start(&options.dir, latest, store.background_work())?;
     if !is_marked {
         let mut batch = WriteBatch::default();
         store.put_number(&mut batch, meta::MARKED, 1);

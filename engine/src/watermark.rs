@@ -182,18 +182,56 @@ pub(crate) fn manifest(database: &Path) -> Result<(u64, PathBuf)> {
     })
 }
 
-/// The number of RocksDB's background errors.
-pub(crate) type BackgroundErrors = Box<dyn Fn() -> u64 + Send>;
+/// RocksDB's background work: its flushes and compactions, which add to the MANIFEST and sync it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BackgroundWork {
+    /// None is running. Read before the errors, so that those of all work so far are counted.
+    pub is_idle: bool,
+    /// How much of it has failed.
+    pub errors: u64,
+}
+
+impl BackgroundWork {
+    /// That of a database that is not open.
+    pub(crate) fn none() -> BackgroundWork {
+        BackgroundWork { is_idle: true, errors: 0 }
+    }
+}
+
+/// Asks RocksDB for the state of its background work.
+pub(crate) type AskBackgroundWork = Box<dyn Fn() -> BackgroundWork + Send>;
+
+/// The MANIFEST, opened once. After a sync of it failed, a later one that succeeds does not cover what was
+/// lost by that. Linux reports each such error once to each file that was open then, so a sync by this one
+/// fails, too, however late RocksDB counts its own error. Errors from before it was opened are counted once
+/// no background work is running.
+struct OpenManifest {
+    number: u64,
+    file: File,
+    /// All errors from before it was opened are counted.
+    is_covered: bool,
+    /// A sync may have failed.
+    is_distrusted: bool,
+}
+
+impl OpenManifest {
+    /// Opens the MANIFEST in use; none when RocksDB has begun another one meanwhile.
+    fn open(number: u64, path: &Path) -> Result<Option<OpenManifest>> {
+        match File::open(path) {
+            Ok(file) => Ok(Some(OpenManifest { number, file, is_covered: false, is_distrusted: false })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io(format!("opening {}", path.display()), error)),
+        }
+    }
+}
 
 /// Maintains the watermark of an open store.
 pub(crate) struct Watermark {
-    background_errors: BackgroundErrors,
+    background_work: AskBackgroundWork,
     seen_errors: u64,
     /// Of this start.
     writer: WriterId,
-    /// The number of a MANIFEST of which a sync may have failed: a later successful sync does not cover what
-    /// was lost by it.
-    distrusted: Option<u64>,
+    manifest: Option<OpenManifest>,
     database: PathBuf,
     path: PathBuf,
     file: File,
@@ -217,7 +255,7 @@ impl Watermark {
     pub(crate) fn start(
         dir: &Path,
         revision: Revision,
-        background_errors: BackgroundErrors,
+        background_work: AskBackgroundWork,
     ) -> Result<Watermark> {
         let path = dir.join(WATERMARK);
         let database = dir.join(directory::DATABASE);
@@ -238,10 +276,10 @@ impl Watermark {
         let (number, newest) = newest_log(&database)?;
         let mark = Mark { log: number, revision, ..Mark::default() };
         let mut watermark = Watermark {
-            seen_errors: background_errors(),
-            background_errors,
+            seen_errors: background_work().errors,
+            background_work,
             writer: WriterId::random(),
-            distrusted: None,
+            manifest: None,
             file: open(&path, true)?,
             log: open(&newest, false)?,
             database,
@@ -306,6 +344,9 @@ impl Watermark {
         if self.is_log_ahead {
             self.reached.log_bytes = self.synced_log_bytes()?;
         }
+        if self.manifest.as_ref().is_some_and(|open| !open.is_covered) && (self.background_work)().is_idle {
+            self.reach_manifest()?;
+        }
         self.counter += 1;
         let place = SLOT as u64 * (self.counter % 2);
         self.file
@@ -317,30 +358,36 @@ impl Watermark {
         Ok(())
     }
 
-    /// Writes the reached mark, with the synced length of the MANIFEST.
-    fn mark_manifest(&mut self) -> Result<()> {
+    /// Syncs the MANIFEST; the next mark has its length if all of it is known to be on disk, otherwise what was
+    /// known before.
+    fn reach_manifest(&mut self) -> Result<()> {
         let (number, path) = manifest(&self.database)?;
-        let length = File::open(&path).and_then(|file| synced_length(&file));
-        // Read after the sync: an error that the sync hides is counted.
-        let errors = (self.background_errors)();
-        if errors != self.seen_errors {
-            (self.seen_errors, self.distrusted) = (errors, Some(number));
+        if self.manifest.as_ref().is_none_or(|open| open.number != number) {
+            self.manifest = OpenManifest::open(number, &path)?;
         }
-        match length {
-            _ if self.distrusted == Some(number) => {}
-            Ok(length) => (self.reached.manifest, self.reached.manifest_bytes) = (number, length),
-            // RocksDB has begun another one meanwhile; the next mark names that.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::io(format!("reading {}", path.display()), error)),
+        if let Some(open) = &mut self.manifest {
+            let length = synced_length(&open.file);
+            // Asked after the sync.
+            let work = (self.background_work)();
+            open.is_covered |= work.is_idle;
+            open.is_distrusted |= length.is_err() || work.errors != self.seen_errors;
+            self.seen_errors = work.errors;
+            match length {
+                Ok(length) if open.is_covered && !open.is_distrusted => {
+                    (self.reached.manifest, self.reached.manifest_bytes) = (number, length);
+                }
+                _ => {}
+            }
         }
-        self.mark()
+        Ok(())
     }
 
     /// Writes the reached mark, with the synced lengths of the log and of the MANIFEST.
     fn mark_synced_files(&mut self) -> Result<()> {
         let length = self.synced_log_bytes()?;
         (self.seen_bytes, self.reached.log_bytes) = (length, length);
-        self.mark_manifest()
+        self.reach_manifest()?;
+        self.mark()
     }
 
     /// Syncs the current log, and returns its length.
@@ -395,6 +442,10 @@ fn make(dir: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     fn dir() -> tempfile::TempDir {
@@ -411,7 +462,8 @@ mod tests {
     fn a_new_log_is_known_before_its_first_group_is_acknowledged() {
         let dir = dir();
         assert_eq!(read(dir.path()).unwrap(), None);
-        let mut watermark = Watermark::start(dir.path(), Revision::new(7), Box::new(|| 0)).unwrap();
+        let mut watermark =
+            Watermark::start(dir.path(), Revision::new(7), Box::new(BackgroundWork::none)).unwrap();
         let mark = |log, log_bytes, revision| Mark {
             log,
             log_bytes,
@@ -443,7 +495,8 @@ mod tests {
     #[test]
     fn a_torn_write_leaves_the_other_slot() {
         let dir = dir();
-        let mut watermark = Watermark::start(dir.path(), Revision::new(1), Box::new(|| 0)).unwrap();
+        let mut watermark =
+            Watermark::start(dir.path(), Revision::new(1), Box::new(BackgroundWork::none)).unwrap();
         for revision in 2..6 {
             let before = read(dir.path()).unwrap();
             watermark.reached.revision = Revision::new(revision);
@@ -464,27 +517,77 @@ mod tests {
         }
     }
 
+    /// A watermark, and what RocksDB's background work is said to be.
+    fn watched(dir: &Path) -> (Watermark, Arc<Mutex<BackgroundWork>>) {
+        let work = Arc::new(Mutex::new(BackgroundWork::none()));
+        let asked = Arc::clone(&work);
+        let watermark = Watermark::start(dir, Revision::new(7), Box::new(move || *asked.lock())).unwrap();
+        (watermark, work)
+    }
+
+    fn marked_manifest(dir: &Path) -> Option<(u64, u64)> {
+        read(dir).unwrap().map(|mark| (mark.manifest, mark.manifest_bytes))
+    }
+
     #[test]
     fn nothing_is_claimed_of_a_manifest_whose_sync_may_have_failed() {
         let dir = dir();
-        let errors = std::sync::Arc::new(AtomicU64::new(0));
-        let counted = std::sync::Arc::clone(&errors);
-        let background_errors = Box::new(move || counted.load(Ordering::SeqCst));
-        let mut watermark = Watermark::start(dir.path(), Revision::new(7), background_errors).unwrap();
+        let (mut watermark, work) = watched(dir.path());
         let database = dir.path().join(directory::DATABASE);
-        let manifest = || read(dir.path()).unwrap().map(|mark| (mark.manifest, mark.manifest_bytes));
         fs::write(database.join("MANIFEST-000005"), "edits, more").unwrap();
         watermark.close(Revision::new(8)).unwrap();
-        assert_eq!(manifest(), Some((5, 11)));
+        assert_eq!(marked_manifest(dir.path()), Some((5, 11)));
         fs::write(database.join("MANIFEST-000005"), "edits, more, lost").unwrap();
-        errors.store(1, Ordering::SeqCst);
+        work.lock().errors = 1;
         for revision in [9, 10] {
             watermark.close(Revision::new(revision)).unwrap();
-            assert_eq!(manifest(), Some((5, 11)), "a sync of our own says nothing");
+            assert_eq!(marked_manifest(dir.path()), Some((5, 11)), "a sync of our own says nothing");
         }
         fs::write(database.join("MANIFEST-000012"), "all of it").unwrap();
         fs::write(database.join("CURRENT"), "MANIFEST-000012\n").unwrap();
         watermark.close(Revision::new(11)).unwrap();
-        assert_eq!(manifest(), Some((12, 9)));
+        assert_eq!(marked_manifest(dir.path()), Some((12, 9)));
+    }
+
+    #[test]
+    fn errors_from_before_a_manifest_was_opened_may_be_counted_late() {
+        let dir = dir();
+        let (mut watermark, work) = watched(dir.path());
+        let database = dir.path().join(directory::DATABASE);
+        let next = |number: u64, idle: bool| {
+            fs::write(database.join(format!("MANIFEST-{number:06}")), "edits").unwrap();
+            fs::write(database.join("CURRENT"), format!("MANIFEST-{number:06}\n")).unwrap();
+            work.lock().is_idle = idle;
+        };
+        next(12, false);
+        watermark.close(Revision::new(8)).unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((5, 5)), "an error may be on its way");
+        *work.lock() = BackgroundWork { is_idle: true, errors: 1 };
+        watermark.close(Revision::new(9)).unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((5, 5)), "it was");
+        next(13, false);
+        watermark.close(Revision::new(10)).unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((5, 5)));
+        work.lock().is_idle = true;
+        watermark.mark().unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((13, 5)));
+        // What begins later is reported to the open file.
+        work.lock().is_idle = false;
+        fs::write(database.join("MANIFEST-000013"), "edits, more").unwrap();
+        watermark.close(Revision::new(12)).unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((13, 11)));
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_synced_is_not_marked_and_fails_nothing() {
+        let dir = dir();
+        let (mut watermark, _) = watched(dir.path());
+        let database = dir.path().join(directory::DATABASE);
+        // A sync of a device is refused.
+        std::os::unix::fs::symlink("/dev/null", database.join("MANIFEST-000012")).unwrap();
+        fs::write(database.join("CURRENT"), "MANIFEST-000012\n").unwrap();
+        watermark.close(Revision::new(8)).unwrap();
+        assert_eq!(marked_manifest(dir.path()), Some((5, 5)));
+        assert_eq!(read(dir.path()).unwrap().unwrap().revision, Revision::new(8));
     }
 }

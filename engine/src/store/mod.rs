@@ -31,7 +31,7 @@ use crate::recovery::{self, DroppedTail};
 use crate::reserve::Reserve;
 use crate::revision::Revision;
 use crate::view::{Logs, View};
-use crate::watermark::{BackgroundErrors, Watermark};
+use crate::watermark::{AskBackgroundWork, BackgroundWork, Watermark};
 
 /// The open database. Shared by reference count; the directory stays locked until the last holder, a snapshot
 /// or the engine, is dropped.
@@ -235,7 +235,11 @@ impl Store {
         let logs = recovery::read_logs(to)?;
         let noted = logs.iter().filter_map(|log| log.contents.note).map(|note| note.marked).max();
         // The copy has background errors of its own.
-        Watermark::start(to, noted.map_or(revision, |noted| noted.max(revision)), Box::new(|| 0))?;
+        Watermark::start(
+            to,
+            noted.map_or(revision, |noted| noted.max(revision)),
+            Box::new(BackgroundWork::none),
+        )?;
         failpoint!("checkpoint-before-marker");
         directory::write_marker(to)
     }
@@ -393,14 +397,17 @@ impl Store {
         flush(&self.db)
     }
 
-    /// Counts the errors of RocksDB's background work: those of flushes and compactions, from which it may
-    /// recover by itself.
-    pub(crate) fn background_errors(&self) -> BackgroundErrors {
+    /// Asks for RocksDB's background work, and counts its errors, from which it may recover by itself. An
+    /// error is counted before the work that has it ceases to be running.
+    pub(crate) fn background_work(&self) -> AskBackgroundWork {
         let db = Arc::downgrade(&self.db);
-        // A closed database reports no more errors.
+        let number = |db: &DB, name: &str| db.property_int_value(name).ok().flatten();
+        // A closed database reports nothing more.
         Box::new(move || {
-            let count = db.upgrade().and_then(|db| db.property_int_value("rocksdb.background-errors").ok());
-            count.flatten().unwrap_or(0)
+            let Some(db) = db.upgrade() else { return BackgroundWork::none() };
+            let running = ["rocksdb.num-running-flushes", "rocksdb.num-running-compactions"];
+            let is_idle = running.iter().all(|name| number(&db, name) == Some(0));
+            BackgroundWork { is_idle, errors: number(&db, "rocksdb.background-errors").unwrap_or(0) }
         })
     }
 

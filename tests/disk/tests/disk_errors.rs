@@ -48,6 +48,7 @@ const ERRORS: &[(&str, u64, &str)] = &[
     ("sync", 1, "ENOSPC"),
     ("sync", 1, "EDQUOT"),
     ("sync", 1, "SLOW"),
+    ("sync", 1, "LATE"),
     ("open", 1, "EIO"),
     ("open", 1, "ENOSPC"),
     ("open", 1, "EACCES"),

@@ -10,7 +10,7 @@
 
 use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 
-use crate::inject::{Action, Site};
+use crate::inject::{Action, Site, SLOW};
 use crate::state::{errno, identity_of, identity_of_path, set_errno, state, status, State};
 use crate::trace::{Kind, Record};
 
@@ -77,7 +77,7 @@ fn open_file(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_i
         return fd;
     }
     let Some(identity) = identity_of(fd) else { return fd };
-    tracked.insert(identity);
+    tracked.opened(fd, identity);
     let writes = flags & (libc::O_WRONLY | libc::O_RDWR) != 0;
     let unusual = libc::O_DSYNC | libc::O_DIRECT;
     let path = name.as_slice();
@@ -144,14 +144,23 @@ fn write_vector(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
 
 fn sync_file(fd: c_int, sync: impl FnOnce() -> c_long) -> c_int {
     let Some((state, inode)) = target(fd) else { return sync() as c_int };
-    let injected = match state.inject(Site::Sync) {
-        Some(Action::Fail(number)) => number,
-        _ => 0,
+    let Some(identity) = identity_of(fd) else { return sync() as c_int };
+    let injected = state.inject(Site::Sync);
+    let mut tracked = state.lock();
+    let outcome = match (tracked.learn(fd, identity), injected) {
+        (_, Some(Action::Fail(number) | Action::FailLate(number))) => {
+            tracked.fail(fd, identity, number);
+            fail(number)
+        }
+        (Some(number), _) => fail(number),
+        _ => sync(),
     };
-    let _order = state.lock();
-    let outcome = if injected != 0 { fail(injected) } else { sync() };
     let result = if outcome == 0 { 0 } else { errno() };
     state.append(&Record { inode, result, ..Record::new(Kind::Sync) });
+    drop(tracked);
+    if matches!(injected, Some(Action::FailLate(_))) {
+        std::thread::sleep(SLOW);
+    }
     set_errno(result);
     outcome as c_int
 }

@@ -36,12 +36,14 @@ const NAMES: [(&str, Site); 11] = [
 ];
 
 /// How long a slow call takes longer.
-const SLOW: Duration = Duration::from_millis(300);
+pub(crate) const SLOW: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The call fails with this error number and has no effect.
     Fail(c_int),
+    /// A sync fails with this error number, and its caller learns that a while after everybody else could.
+    FailLate(c_int),
     /// A write or read handles half of its bytes.
     Short,
     /// The call succeeds, late.
@@ -74,6 +76,7 @@ impl Injection {
             "ENOSPC" => Action::Fail(libc::ENOSPC),
             "EDQUOT" => Action::Fail(libc::EDQUOT),
             "EACCES" => Action::Fail(libc::EACCES),
+            "LATE" => Action::FailLate(libc::EIO),
             "SHORT" => Action::Short,
             "SLOW" => Action::Slow,
             "TORN" => Action::Torn,

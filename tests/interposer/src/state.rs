@@ -1,6 +1,6 @@
 //! What the library knows: the root, the inodes below it, the trace.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -22,9 +22,48 @@ pub(crate) struct State {
     injection: Option<Injection>,
     /// Created when an injected error happens.
     hit: Option<Vec<u8>>,
-    /// Inodes of files and directories below the root that this process has opened. The lock is held for a
-    /// traced call together with its record.
-    tracked: Mutex<HashSet<(u64, u64)>>,
+    /// The lock is held for a traced call together with its record.
+    tracked: Mutex<Tracked>,
+}
+
+/// Files and directories below the root that this process has opened.
+#[derive(Default)]
+pub(crate) struct Tracked {
+    inodes: HashSet<Identity>,
+    /// How many syncs of a file have failed, and the error of the last.
+    failures: HashMap<Identity, (u64, c_int)>,
+    /// How many of them an open file has learnt of.
+    learnt: HashMap<c_int, (Identity, u64)>,
+}
+
+impl Tracked {
+    pub(crate) fn insert(&mut self, inode: Identity) {
+        self.inodes.insert(inode);
+    }
+
+    /// A file was opened: it does not learn of failures before.
+    pub(crate) fn opened(&mut self, fd: c_int, inode: Identity) {
+        self.insert(inode);
+        let failures = self.failures.get(&inode).map_or(0, |(count, _)| *count);
+        self.learnt.insert(fd, (inode, failures));
+    }
+
+    /// A sync by this open file fails with `error`.
+    pub(crate) fn fail(&mut self, fd: c_int, inode: Identity, error: c_int) {
+        let (count, last) = self.failures.entry(inode).or_default();
+        (*count, *last) = (*count + 1, error);
+        self.learnt.insert(fd, (inode, *count));
+    }
+
+    /// The error of a sync by another open file that this one has not learnt of: Linux reports each error of
+    /// writing back once to each open file (`errseq_t`).
+    pub(crate) fn learn(&mut self, fd: c_int, inode: Identity) -> Option<c_int> {
+        let (count, error) = *self.failures.get(&inode)?;
+        let (of, learnt) = self.learnt.get_mut(&fd)?;
+        let is_new = *of == inode && *learnt < count;
+        *learnt = if is_new { count } else { *learnt };
+        is_new.then_some(error)
+    }
 }
 
 /// The state, when there is one.
@@ -62,8 +101,8 @@ impl State {
         if let (Some(trace), Some((_, inode))) = (trace, directory) {
             Record { inode, ..Record::new(Kind::Root) }.append(trace);
         }
-        let tracked = Mutex::new(directory.into_iter().collect());
-        Some(State { root, trace, injection, hit, tracked })
+        let tracked = Tracked { inodes: directory.into_iter().collect(), ..Tracked::default() };
+        Some(State { root, trace, injection, hit, tracked: Mutex::new(tracked) })
     }
 
     /// The path relative to the root, when it is below it.
@@ -101,14 +140,14 @@ impl State {
     }
 
     /// Takes the lock of traced calls.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HashSet<Identity>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Tracked> {
         self.tracked.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The inode of an open file, when it is tracked.
     pub(crate) fn tracked(&self, fd: c_int) -> Option<u64> {
         let identity = identity_of(fd)?;
-        self.lock().contains(&identity).then_some(identity.1)
+        self.lock().inodes.contains(&identity).then_some(identity.1)
     }
 
     /// Writes a record.
