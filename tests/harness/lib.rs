@@ -41,6 +41,7 @@ pub mod https;
 pub mod kubectl;
 pub mod module_graph;
 pub mod object_store;
+pub mod outcome;
 pub mod proxy;
 pub mod refusal;
 pub mod remote_api;

@@ -16,6 +16,7 @@ use kube::Client;
 use plinth_benches::api::server::Server;
 use plinth_tests::definitions::DEFINITIONS;
 use plinth_tests::eventually;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::call;
 use plinth_tests::server::{client_of, launch, start_ready};
 use serde_json::{json, Value};
@@ -52,7 +53,7 @@ fn restore(root: &Path) {
     file.read_to_end(&mut bytes).expect("the whole backup");
     std::fs::write(&archive, bytes).expect("the backup");
     let mut command = launch().command(["restore", "--from"]);
-    let output = command.arg(&archive).arg("--data-dir").arg(&data).output().expect("plinth runs");
+    let output = command.arg(&archive).arg("--data-dir").arg(&data).outcome();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -145,7 +146,7 @@ async fn objects_keep_what_they_are_and_take_effect_as_nothing_else() {
     assert_eq!(lines, 1);
     server.terminate().await.expect("a clean end");
     let mut verify = launch().command(["verify", "--data-dir"]);
-    assert!(verify.arg(server.data()).output().expect("plinth runs").status.success());
+    assert!(verify.arg(server.data()).outcome().status.success());
     server.restart().await.expect("restarted server");
     let again = list(&client_of(&server.kubeconfig()).await, CRONTABS).await;
     assert_eq!(again["items"], tabs["items"], "with their resourceVersions");

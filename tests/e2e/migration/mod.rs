@@ -12,6 +12,7 @@ use kube::{Client, Discovery, ResourceExt as _};
 use plinth_benches::api::server::Server;
 use plinth_tests::definitions::{definition, establish};
 use plinth_tests::eventually;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::{call, create};
 use plinth_tests::samples;
 use plinth_tests::server::{launch, start_ready, TestServer};
@@ -165,7 +166,7 @@ async fn start_with_keys_of(server: &TestServer, root: &Path, arguments: &[&str]
 
 /// Runs a command to its end: whether it succeeded, and what it wrote.
 fn run(arguments: &[&str]) -> (bool, String) {
-    let output = launch().command(arguments).output().expect("plinth runs");
+    let output = launch().command(arguments).outcome();
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     (output.status.success(), text)

@@ -2,6 +2,7 @@
 
 use kube::Client;
 use plinth_tests::eventually;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::{create, send};
 use plinth_tests::server::{client_of, launch, start_ready};
 use serde_json::{json, Value};
@@ -299,7 +300,7 @@ fn what_cannot_be_switched_is_refused_with_its_name() {
         ("--runtime-config=example.com/v1=true", "--runtime-config: unknown api groups example.com/v1"),
         (
             "--runtime-config=resource.k8s.io/v1beta1=true",
-            "--runtime-config: group version resource.k8s.io/v1beta1 that has not been registered",
+            "--runtime-config: resource.k8s.io/v1beta1: this version is not implemented; leave it out",
         ),
         ("--feature-gates=Nonesuch=true", "--feature-gates: unrecognized feature gate: Nonesuch"),
         (
@@ -316,8 +317,7 @@ fn what_cannot_be_switched_is_refused_with_its_name() {
         ),
     ] {
         let path = data.to_str().expect("a path in UTF-8");
-        let output = launch().command(["serve", "--secure-port=0", "--data-dir", path, flag]).output();
-        let output = output.expect("plinth runs");
+        let output = launch().command(["serve", "--secure-port=0", "--data-dir", path, flag]).outcome();
         assert_eq!(output.status.code(), Some(1), "{flag}");
         assert_eq!(String::from_utf8_lossy(&output.stderr), format!("error: {message}\n"));
         assert!(!data.exists(), "nothing was made");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::send;
 use plinth_tests::server::{connect_to, launch, start_ready, TestServer};
 use plinth_tests::{eventually, package_dir};
@@ -48,8 +49,7 @@ fn a_file_with_errors_is_refused() {
     let refused = |text: &str| {
         fs::write(&file, text).expect("file");
         let mut command = launch().command(["serve", "--config"]);
-        let output = command.arg(&file).arg("--data-dir").arg(dir.path().join("data")).output();
-        let output = output.expect("plinth runs");
+        let output = command.arg(&file).arg("--data-dir").arg(dir.path().join("data")).outcome();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{message}");
         message
@@ -77,7 +77,7 @@ async fn the_certificate_has_the_names_that_flags_give() {
         assert!(names.contains(&format!("DNSName({name:?})")), "{name} in {names}");
     }
     assert!(names.contains("IPAddress([192, 0, 2, 9])"), "{names}");
-    let output = launch().command(["serve", "--tls-san=under_score"]).output().expect("plinth runs");
+    let output = launch().command(["serve", "--tls-san=under_score"]).outcome();
     assert!(String::from_utf8_lossy(&output.stderr).contains("neither a DNS name nor an IP address"));
 }
 
@@ -88,7 +88,7 @@ fn what_is_no_object_is_not_converted() {
         let path = dir.path().join("input");
         fs::write(&path, text).expect("file");
         let mut command = launch().command(["convert", "--to", "json"]);
-        let output = command.stdin(fs::File::open(&path).expect("file")).output().expect("plinth runs");
+        let output = command.stdin(fs::File::open(&path).expect("file")).outcome();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for garbage in ["hello", "a: 1", "- kind: Pod\n  apiVersion: v1", "kind: Pod", "\u{1}\u{2}"] {
@@ -118,7 +118,7 @@ async fn the_ready_line_names_what_clients_can_use() {
 async fn the_status_of_a_server_is_shown() {
     let server = TestServer::start(&[]).await;
     let kubeconfig = server.kubeconfig().display().to_string();
-    let output = launch().command(["status", "--kubeconfig", &kubeconfig]).output().expect("plinth runs");
+    let output = launch().command(["status", "--kubeconfig", &kubeconfig]).outcome();
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for line in ["health      ready", "revision    ", "commit      half within "] {
@@ -149,7 +149,7 @@ async fn scheduled_backups_are_written_and_can_be_restored() {
     drop(server);
     let restored = dir.path().join("restored");
     let mut command = launch().command(["restore", "--from"]);
-    let output = command.arg(&present()[1]).arg("--data-dir").arg(&restored).output().expect("plinth runs");
+    let output = command.arg(&present()[1]).arg("--data-dir").arg(&restored).outcome();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

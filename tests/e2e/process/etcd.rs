@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 
 use http::uri::PathAndQuery;
 use plinth_etcd::wire::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse};
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
 use tonic::client::Grpc;
@@ -76,7 +77,7 @@ async fn all(channel: &Channel) -> RangeResponse {
 
 /// Runs a command that must fail, and returns what it says.
 fn refused(arguments: &[&str], data_dir: &Path) -> String {
-    let output = launch().command(arguments).arg("--data-dir").arg(data_dir).output().expect("plinth runs");
+    let output = launch().command(arguments).arg("--data-dir").arg(data_dir).outcome();
     assert_eq!(output.status.code(), Some(1));
     String::from_utf8(output.stderr).expect("text")
 }
@@ -114,7 +115,7 @@ async fn acknowledged_puts_survive_kills_and_move_with_backups() {
         etcd.kill();
     }
     let run = |arguments: &[&str], data: &Path| {
-        let output = launch().command(arguments).arg("--data-dir").arg(data).output().expect("plinth runs");
+        let output = launch().command(arguments).arg("--data-dir").arg(data).outcome();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(&["verify"], &data);

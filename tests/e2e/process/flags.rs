@@ -6,6 +6,7 @@ use std::process::Child;
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::{json, Value};
@@ -156,7 +157,7 @@ async fn called_as_kube_apiserver_it_serves() {
 #[test]
 fn called_as_kube_apiserver_it_reports_its_version_and_refuses_as_plinth_serve() {
     let run = |arguments: &[&str]| {
-        let output = launch().command(arguments).arg0("kube-apiserver").output().expect("plinth runs");
+        let output = launch().command(arguments).arg0("kube-apiserver").outcome();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         (output.status.code(), text(output.stdout), text(output.stderr))
     };

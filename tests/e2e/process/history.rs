@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Output;
 
 use hyper::Method;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::{call, send};
 use plinth_tests::server::{client_of, launch, start_ready, TestServer};
 use serde_json::json;
 
 fn history(kubeconfig: &Path, arguments: &[&str]) -> Output {
     let mut command = launch().command(["history"]);
-    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).output().expect("plinth runs")
+    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).outcome()
 }
 
 #[tokio::test]

@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 
 /// What a command prints that fails.
 fn failure(arguments: &[&str]) -> String {
-    let output = launch().command(arguments.iter().copied()).output().expect("plinth runs");
+    let output = launch().command(arguments.iter().copied()).outcome();
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{arguments:?} succeeded: {message}");
     message

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, start_ready};
 use serde_json::json;
 use tempfile::TempDir;
@@ -46,7 +47,7 @@ fn plinth(arguments: &[&str]) -> Command {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    let output = plinth(arguments).output().expect("plinth runs");
+    let output = plinth(arguments).outcome();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }

@@ -15,6 +15,7 @@ use plinth_benches::api::client::{Call, Connection, Endpoint, Protocol, Reply, J
 use plinth_benches::api::server::Server;
 use plinth_tests::eventually;
 use plinth_tests::object_store::ObjectStore;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{connect_to, launch, start_ready};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -109,7 +110,7 @@ fn signal(process: u32, signal: &str) {
 }
 
 fn succeeds(mut command: Command) -> String {
-    let output = command.output().expect("plinth runs");
+    let output = command.outcome();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
@@ -301,7 +302,7 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
     let other = TempDir::new().expect("directory");
     let refused = |data: PathBuf, url: &str| {
         let mut command = launch().command(["serve", "--secure-port", "0", "--journal", url, "--data-dir"]);
-        let output = command.arg(data).output().expect("plinth runs");
+        let output = command.arg(data).outcome();
         assert_eq!(output.status.code(), Some(1));
         String::from_utf8(output.stderr).expect("text")
     };
@@ -334,7 +335,7 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
 /// Runs a command with a kubeconfig.
 fn admin(arguments: &[&str], server: &Server) -> Output {
     let mut command = launch().command(arguments);
-    command.arg("--kubeconfig").arg(server.kubeconfig()).output().expect("plinth runs")
+    command.arg("--kubeconfig").arg(server.kubeconfig()).outcome()
 }
 
 fn text(output: &Output) -> String {
@@ -376,7 +377,7 @@ async fn a_token_is_shown_once() {
     let join = |data: &str| {
         let mut command = launch().command(["join", "--server", url.as_str(), "--token-file"]);
         command.env("RUST_LOG", "trace").arg(&file).arg("--data-dir").arg(other.path().join(data));
-        command.output().expect("plinth runs")
+        command.outcome()
     };
     let (joined, again) = (join("a"), join("b"));
     assert!(joined.status.success() && !again.status.success());
@@ -387,7 +388,7 @@ async fn a_token_is_shown_once() {
     }
     let malformed = {
         let mut command = launch().command(["join", "--server", url.as_str(), "--token", &token[..100]]);
-        command.arg("--data-dir").arg(other.path().join("c")).output().expect("plinth runs")
+        command.arg("--data-dir").arg(other.path().join("c")).outcome()
     };
     assert_eq!(malformed.status.code(), Some(1));
     shown.extend(&malformed.stderr);
@@ -516,7 +517,7 @@ async fn replicas_on_etcd_begin_from_checkpoints_in_a_bucket() {
         let middle = content.len() / 2;
         content[middle] ^= 1;
     });
-    let output = join().output().expect("plinth runs");
+    let output = join().outcome();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         !output.status.success() && text.contains(&format!("note: checkpoint {newest} cannot be used")),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use plinth_benches::api::client::{Call, Protocol};
 use plinth_benches::api::kubeconfig;
 use plinth_tests::eventually;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, start_ready};
 
 #[tokio::test]
@@ -78,8 +79,7 @@ fn a_file_in_the_place_of_the_socket_is_refused() {
     let script = r#"exec 3</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@""#;
     let dir = tempfile::tempdir().expect("directory");
     let starter = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &["sh", "-c", script]);
-    let output = starter.command(["serve", "--data-dir"]).arg(dir.path().join("data")).output();
-    let output = output.expect("plinth runs");
+    let output = starter.command(["serve", "--data-dir"]).arg(dir.path().join("data")).outcome();
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(

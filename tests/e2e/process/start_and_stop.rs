@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
 use plinth_tests::eventually;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
 
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 fn refused(data_dir: &Path, arguments: &[&str]) -> String {
     let mut command = launch().command(["serve", "--data-dir"]);
     command.arg(data_dir).args(["--bind-address", "127.0.0.1"]).args(arguments);
-    one_clear_line(command.output().expect("plinth runs"))
+    one_clear_line(command.outcome())
 }
 
 /// A refusal is one line on standard error and an exit code that is not zero.
@@ -51,13 +52,13 @@ fn a_busy_port_is_named() {
 fn an_address_of_another_machine_is_named() {
     let dir = TempDir::new().expect("directory");
     let mut command = launch().command(["serve", "--secure-port", "0", "--bind-address", "192.0.2.1"]);
-    let message = one_clear_line(command.arg("--data-dir").arg(dir.path()).output().expect("plinth runs"));
+    let message = one_clear_line(command.arg("--data-dir").arg(dir.path()).outcome());
     assert!(message.contains("192.0.2.1") && message.contains("--bind-address"), "{message}");
 }
 
 /// Runs a command that must fail.
 fn failed(arguments: &[&str]) -> String {
-    one_clear_line(launch().command(arguments).output().expect("plinth runs"))
+    one_clear_line(launch().command(arguments).outcome())
 }
 
 #[tokio::test]
@@ -175,7 +176,7 @@ fn unknown_flags_and_bad_values_are_refused() {
     let data = dir.path().join("data");
     for bad in [&["--no-such-flag"][..], &["--secure-port", "70000"], &["--history-retention", "soon"]] {
         let mut command = launch().command(["serve", "--data-dir"]);
-        let output = command.arg(&data).args(bad).output().expect("plinth runs");
+        let output = command.arg(&data).args(bad).outcome();
         assert_ne!(output.status.code(), Some(0), "{bad:?}");
         let stderr = String::from_utf8(output.stderr).expect("text");
         assert!(stderr.contains(bad[0]), "{bad:?}: {stderr}");
@@ -212,7 +213,7 @@ async fn the_first_start_makes_what_is_needed() {
 #[test]
 fn every_command_has_help_with_an_example() {
     let help = |arguments: &[&str]| {
-        let output = launch().command(arguments).arg("--help").output().expect("plinth runs");
+        let output = launch().command(arguments).arg("--help").outcome();
         assert!(output.status.success(), "{arguments:?}");
         String::from_utf8(output.stdout).expect("text")
     };

@@ -8,6 +8,7 @@ use kube::api::{Api, PostParams};
 use plinth_benches::api::server::{Launch, READY_WITHIN};
 use plinth_tests::eventually;
 use plinth_tests::object_store::{Misbehavior, ObjectStore};
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, start_ready};
 use serde_json::json;
 use tempfile::TempDir;
@@ -22,7 +23,7 @@ fn run(store: &ObjectStore, changed: &[(&str, &str)], arguments: &[&str]) -> (bo
     let mut command = launch().command(arguments);
     command.env_remove("AWS_PROFILE").env("HOME", "/nonexistent");
     command.envs(store.environment.iter().map(|(name, value)| (name, value)));
-    let output = command.envs(changed.iter().copied()).output().expect("plinth runs");
+    let output = command.envs(changed.iter().copied()).outcome();
     let text =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     (output.status.success(), text)

@@ -10,6 +10,7 @@ use http::Method;
 use http_body_util::Full;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::{Server, READY_WITHIN, STOP_WITHIN};
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{connect_to, launch, start_ready};
 use serde_json::{json, Value};
 use tempfile::TempDir;
@@ -204,7 +205,7 @@ async fn a_repair_that_the_disk_fails_can_be_run_again() {
     let run = |arguments: &[&str]| {
         let mut command = launch.command(arguments);
         command.env("LD_PRELOAD", &shim).env(TRIGGER, &trigger);
-        let output = command.output().expect("plinth runs");
+        let output = command.outcome();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (output.status.success(), text.concat())
     };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
 use kube::api::ListParams;
+use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, start_ready, BARE_NAMESPACES};
 use tempfile::TempDir;
 
@@ -182,7 +183,7 @@ async fn a_start_after_a_power_cut_needs_no_directory_for_temporary_files() {
     let before = files(&data);
     for command in ["verify", "repair"] {
         let mut command = launch().command([command, "--data-dir", &path]);
-        let output = command.env("TMPDIR", &absent).output().expect("plinth runs");
+        let output = command.env("TMPDIR", &absent).outcome();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains("set TMPDIR"), "{text}");
         assert_eq!(files(&data), before);
