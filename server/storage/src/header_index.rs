@@ -3,11 +3,11 @@
 //! A selector needs only an object's [`Header`], but headers are stored with their bodies: finding one pod of
 //! ten thousand would read all of them. The headers of a collection that was searched are therefore cached, a
 //! few hundred bytes per object, and kept up to date by the engine's change feed. Each search applies what
-//! was published; the engine publishes a commit before it acknowledges it, so a search is at a revision that
-//! includes every write acknowledged before it. The matches are read from a snapshot of exactly that
-//! revision.
+//! was published first ([`super::change_feeds`]), so it is at a revision that includes every write acknowledged
+//! before it. The matches are read from a snapshot of exactly that revision.
 //!
-//! That revision, and bodies that stay encrypted, distinguish this from [`super::informer`].
+//! That revision, and that collections are filled by scans and evicted, distinguish this from
+//! [`super::informer`].
 //!
 //! Memory is bounded: the least recently used collections are evicted beyond `BUDGET` bytes, and a larger
 //! collection is not indexed.
@@ -18,10 +18,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use plinth_engine::{Engine, EventKind, Feed, KeyRange, Revision, Snapshot, Subscribe, Subscription};
+use plinth_engine::{Engine, Event, EventKind, KeyRange, Revision, Snapshot};
 
+use super::change_feeds::ChangeFeeds;
 use super::damaged_value::DamagedValue;
 use super::stored::{self, Header};
+use plinth_api::ApiError;
 use plinth_registry::prefix_range;
 
 /// Maximum size of all headers in bytes, including the overhead of maps and allocations.
@@ -48,8 +50,14 @@ struct IndexedCollection {
 }
 
 struct State {
-    feed: Subscription,
-    headers: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    feed: ChangeFeeds,
+    headers: Headers,
+}
+
+/// Headers by the keys of their objects.
+#[derive(Default)]
+struct Headers {
+    by_key: BTreeMap<Box<[u8]>, Box<[u8]>>,
     bytes: usize,
 }
 
@@ -84,15 +92,17 @@ impl HeaderIndex {
     ) -> Option<Matches> {
         let kept = self.find_collection(collection)?;
         let mut state = kept.state.write();
-        if !state.catch_up(engine) || state.bytes > BUDGET {
+        let reached = state.catch_up(engine).filter(|_| state.headers.bytes <= BUDGET);
+        let Some(revision) = reached else {
             drop(state);
             self.evict(&kept);
             return None;
-        }
+        };
         let state = RwLockWriteGuard::downgrade(state);
         let (mut keys, mut examined) = (Vec::new(), 0);
         let end = range.end().map_or(Bound::Unbounded, |end| Bound::Excluded(&end[..]));
-        for (key, header) in state.headers.range::<[u8], _>((Bound::Included(&range.start()[..]), end)) {
+        for (key, header) in state.headers.by_key.range::<[u8], _>((Bound::Included(&range.start()[..]), end))
+        {
             examined += 1;
             if matches(key, &Header::parse(header).ok()?) {
                 keys.push(Bytes::copy_from_slice(key));
@@ -101,28 +111,27 @@ impl HeaderIndex {
         if keys.len() * SCANNED_PER_READ > examined {
             return None;
         }
-        Some(Matches { revision: state.feed.position(), keys, examined: examined as u64 })
+        Some(Matches { revision, keys, examined: examined as u64 })
     }
 
     /// Begins to index a collection, for a scan of all of it in that snapshot. `None` when the engine is
     /// closing.
     pub fn build(&self, engine: &Engine, collection: &[u8], snapshot: &Snapshot) -> Option<IndexBuilder> {
-        let subscribe = Subscribe::new(prefix_range(collection)).after(snapshot.revision());
-        let feed = engine.subscribe(subscribe).ok()?;
-        let state = State { feed, headers: BTreeMap::new(), bytes: 0 };
+        let feed = ChangeFeeds::subscribe(engine, [prefix_range(collection)], snapshot.revision()).ok()?;
+        let state = State { feed, headers: Headers::default() };
         Some(IndexBuilder { collection: collection.to_vec(), state: Some(state), scanned: 0 })
     }
 
     /// Caches the headers of a complete scan.
     pub fn insert(&self, builder: IndexBuilder) {
         let Some(state) = builder.state.filter(|_| builder.scanned >= MIN_COLLECTION) else { return };
-        let mut left = BUDGET.saturating_sub(state.bytes);
+        let mut left = BUDGET.saturating_sub(state.headers.bytes);
         let mut kept = self.collections.lock();
         // Replaces the same collection, or parts of this one.
         kept.retain(|other| !other.collection.starts_with(&builder.collection));
         let mut others = std::mem::take(&mut *kept);
         while let Some(other) = others.pop() {
-            let bytes = other.state.read().bytes;
+            let bytes = other.state.read().headers.bytes;
             let Some(less) = left.checked_sub(bytes) else { break };
             left = less;
             kept.insert(0, other);
@@ -152,8 +161,8 @@ impl IndexBuilder {
     pub fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
         self.scanned += value.len();
         if let Some(state) = &mut self.state {
-            state.put(key, value)?;
-            if state.bytes > BUDGET {
+            state.headers.put(key, value)?;
+            if state.headers.bytes > BUDGET {
                 self.state = None;
             }
         }
@@ -162,44 +171,38 @@ impl IndexBuilder {
 }
 
 impl State {
-    /// Applies the changes of the feed; false when some are missing. After a long time without searches a new
-    /// scan is cheaper than the backlog.
-    fn catch_up(&mut self, engine: &Engine) -> bool {
+    /// Applies the changes of the feed, and returns the revision that it has reached; `None` when some are
+    /// missing.
+    fn catch_up(&mut self, engine: &Engine) -> Option<Revision> {
         let wanted = engine.current_revision();
-        loop {
-            match self.feed.try_next() {
-                Ok(Some(Feed::Events(events))) => {
-                    for event in events.iter() {
-                        let taken = match &event.kind {
-                            EventKind::Delete => {
-                                self.remove(&event.key);
-                                Ok(())
-                            }
-                            EventKind::Put { value, .. } => self.put(&event.key, value),
-                        };
-                        if taken.is_err() {
-                            return false;
-                        }
+        let headers = &mut self.headers;
+        let apply = |events: &[Arc<Event>]| -> Result<(), ApiError> {
+            for event in events {
+                match &event.kind {
+                    EventKind::Delete => headers.remove(&event.key),
+                    EventKind::Put { value, .. } => {
+                        headers.put(&event.key, value).map_err(ApiError::internal)?;
                     }
                 }
-                Ok(Some(Feed::Progress(_))) => {}
-                Ok(None) => return self.feed.position() >= wanted,
-                Err(_) => return false,
             }
-        }
+            Ok(())
+        };
+        self.feed.drain(apply).ok().filter(|reached| *reached >= wanted)
     }
+}
 
+impl Headers {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), DamagedValue> {
         let header = stored::stored_header_bytes(value)?;
         self.bytes += key.len() + header.len() + ENTRY_OVERHEAD;
-        if let Some(old) = self.headers.insert(key.into(), header.into()) {
+        if let Some(old) = self.by_key.insert(key.into(), header.into()) {
             self.bytes -= key.len() + old.len() + ENTRY_OVERHEAD;
         }
         Ok(())
     }
 
     fn remove(&mut self, key: &[u8]) {
-        if let Some(old) = self.headers.remove(key) {
+        if let Some(old) = self.by_key.remove(key) {
             self.bytes -= key.len() + old.len() + ENTRY_OVERHEAD;
         }
     }

@@ -1,18 +1,19 @@
 //! State that is derived from stored objects and kept up to date by the engine's change feed.
 //!
-//! The engine publishes a commit before it acknowledges it, and each read applies what was published. So a
-//! read reflects every write that was acknowledged before it began: a RoleBinding is effective for the
-//! request after the one that created it.
+//! Each read applies what was published first ([`super::change_feeds`]). So a read reflects every write that was
+//! acknowledged before it began: a RoleBinding is effective for the request after the one that created it.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use plinth_codec::{json, Value};
-use plinth_engine::{At, EventKind, Feed, Revision, Subscribe, Subscription};
+use plinth_engine::{At, Event, EventKind, KeyRange, Revision};
 
+use super::change_feeds::ChangeFeeds;
 use super::stored::Stored;
 use super::Store;
 use plinth_api::ApiError;
@@ -55,6 +56,10 @@ pub trait InformerView: Send + Sync + 'static {
     /// until all objects can be decrypted.
     const SKIPS_UNDECRYPTABLE: bool = false;
 
+    /// Whether the state has all objects, which are loaded before the first read. One that has only what was
+    /// asked for begins empty and is given the changes alone: it drops what they make stale.
+    const HAS_ALL: bool = true;
+
     /// An empty state with the same parameters.
     fn empty(&self) -> Self;
 
@@ -76,7 +81,7 @@ pub struct Informer<V> {
     store: Store,
     view: RwLock<V>,
     /// `None` before the first read, and after an error.
-    feeds: Mutex<Option<Vec<Subscription>>>,
+    feeds: Mutex<Option<ChangeFeeds>>,
     /// Revision up to which changes have been applied; 0 before the first load.
     position: AtomicU64,
     /// Whether objects were skipped, and when they were last retried. The flag saves reads the lock.
@@ -138,20 +143,17 @@ impl<V: InformerView> Informer<V> {
     fn catch_up(&self, wanted: u64) -> bool {
         let mut held = self.feeds.lock();
         let Some(feeds) = held.as_mut() else { return false };
-        let mut reached = u64::MAX;
-        for feed in feeds {
-            match self.drain(feed) {
-                Ok(position) => reached = reached.min(position.get()),
-                Err(error) => {
-                    // When the engine fails all feeds end; that error is logged once, where the process ends.
-                    if !self.store.engine().is_over() {
-                        let prefixes = self.view.read().prefixes();
-                        tracing::warn!(%error, ?prefixes, "change feed failed, reloading cache of stored objects");
-                    }
-                    reached = 0;
+        let reached = match feeds.drain(|events| self.apply(events)) {
+            Ok(position) => position.get(),
+            Err(error) => {
+                // When the engine fails all feeds end; that error is logged once, where the process ends.
+                if !self.store.engine().is_over() {
+                    let prefixes = self.view.read().prefixes();
+                    tracing::warn!(%error, ?prefixes, "change feed failed, reloading cache of stored objects");
                 }
+                0
             }
-        }
+        };
         if reached < wanted {
             *held = None;
             return false;
@@ -160,26 +162,23 @@ impl<V: InformerView> Informer<V> {
         true
     }
 
-    fn drain(&self, feed: &mut Subscription) -> Result<Revision, ApiError> {
-        while let Some(next) = feed.try_next()? {
-            let Feed::Events(events) = next else { continue };
-            let mut view = self.view.write();
-            for event in events.iter() {
-                let value = match &event.kind {
-                    EventKind::Put { value, .. } => {
-                        let plain = decrypt::<V>(&self.store, &event.key, value)?;
-                        if plain.is_none() {
-                            self.set_partial(true);
-                        }
-                        plain
+    fn apply(&self, events: &[Arc<Event>]) -> Result<(), ApiError> {
+        let mut view = self.view.write();
+        for event in events {
+            let value = match &event.kind {
+                EventKind::Put { value, .. } => {
+                    let plain = decrypt::<V>(&self.store, &event.key, value)?;
+                    if plain.is_none() {
+                        self.set_partial(true);
                     }
-                    EventKind::Delete => None,
-                };
-                let (key, revision) = (&event.key, event.revision);
-                view.change(InformerChange { key, revision, value: value.as_deref() })?;
-            }
+                    plain
+                }
+                EventKind::Delete => None,
+            };
+            let (key, revision) = (&event.key, event.revision);
+            view.change(InformerChange { key, revision, value: value.as_deref() })?;
         }
-        Ok(feed.position())
+        Ok(())
     }
 
     /// Reloads the state, on a thread that may block.
@@ -226,7 +225,7 @@ fn decrypt<'v, V: InformerView>(
 /// A newly loaded state.
 struct Loaded<V> {
     view: V,
-    feeds: Vec<Subscription>,
+    feeds: ChangeFeeds,
     revision: Revision,
     is_partial: bool,
 }
@@ -235,10 +234,10 @@ fn load<V: InformerView>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiErr
     let mut is_partial = false;
     let engine = store.engine();
     let snapshot = engine.snapshot(At::Latest)?;
-    let mut feeds = Vec::new();
-    for prefix in view.prefixes() {
-        let range = prefix_range(prefix.as_bytes());
-        let mut entries = snapshot.range(&range);
+    let ranges: Vec<KeyRange> =
+        view.prefixes().iter().map(|prefix| prefix_range(prefix.as_bytes())).collect();
+    for range in ranges.iter().filter(|_| V::HAS_ALL) {
+        let mut entries = snapshot.range(range);
         while let Some(entry) = entries.next()? {
             let Some(value) = decrypt::<V>(store, entry.key, entry.value)? else {
                 is_partial = true;
@@ -247,7 +246,7 @@ fn load<V: InformerView>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiErr
             let (key, revision) = (&Bytes::copy_from_slice(entry.key), entry.mod_revision);
             view.change(InformerChange { key, revision, value: Some(&value) })?;
         }
-        feeds.push(engine.subscribe(Subscribe::new(range).after(snapshot.revision()))?);
     }
+    let feeds = ChangeFeeds::subscribe(engine, ranges, snapshot.revision())?;
     Ok(Loaded { view, feeds, revision: snapshot.revision(), is_partial })
 }

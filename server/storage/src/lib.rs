@@ -21,6 +21,7 @@
 
 #![cfg_attr(not(test), warn(unreachable_pub))]
 
+mod change_feeds;
 mod continue_token;
 mod counts;
 mod damaged_value;

@@ -80,6 +80,33 @@ async fn bound_tokens_go_with_their_object() {
     }
 }
 
+/// What kube-apiserver does not promise: it caches tokens for ten seconds.
+#[tokio::test]
+async fn the_request_after_a_delete_is_refused() {
+    let server = TestServer::start(&[]).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    for round in 0..40 {
+        let account = create_account(&server, "default").await;
+        let pod = json!({
+            "metadata": { "name": "runner" },
+            "spec": { "serviceAccountName": account, "containers": [{ "name": "c", "image": "example.com/c" }] },
+        });
+        let (status, created) = admin(&server, &post(pods, pod)).await;
+        assert_eq!(status, StatusCode::CREATED, "{created}");
+        let uid = &created["metadata"]["uid"];
+        let reference = json!({ "apiVersion": "v1", "kind": "Pod", "name": "runner", "uid": uid });
+        let of_pod = token(&server, "default", &account, json!({ "boundObjectRef": reference })).await;
+        let of_account = token(&server, "default", &account, json!({})).await;
+        let account = format!("/api/v1/namespaces/default/serviceaccounts/{account}");
+        for (token, deleted) in [(&of_pod, format!("{pods}/runner")), (&of_account, account)] {
+            assert_eq!(whoami(&server, token).await.0, StatusCode::CREATED, "round {round}: {deleted}");
+            let (status, body) = admin(&server, &Call::new(Method::DELETE, &*deleted)).await;
+            assert_eq!(status, StatusCode::OK, "{body}");
+            assert_eq!(whoami(&server, token).await.0, StatusCode::UNAUTHORIZED, "round {round}: {deleted}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn token_requests_are_checked() {
     let access = shared().await;

@@ -314,11 +314,6 @@ impl Authenticator {
         // A review notes nothing: the token is not the request's.
         self.tokens.authenticate(token, audiences, &mut Vec::new()).await
     }
-
-    /// Invalidates cached objects that tokens are bound to, until the server stops.
-    pub async fn watch_bound_objects(&self) {
-        self.tokens.accounts.watch_bound_objects().await;
-    }
 }
 
 /// The files of the options that are reloaded when they change.

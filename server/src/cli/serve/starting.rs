@@ -369,10 +369,8 @@ fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<Encryptio
     Ok(encryption)
 }
 
-/// Starts the tasks that follow stored objects and files for authentication, authorization and TLS.
+/// Starts the tasks that follow files for authentication, authorization and TLS, and what records the use of tokens.
 fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<Certificates>) {
-    let follower = server.clone();
-    server.spawn(async move { follower.authenticator.watch_bound_objects().await });
     controllers::token_use::start(server);
     let metrics = &server.metrics.reloads;
     let mut watched = authn::watched_files(&server.authenticator, &options.authentication, metrics);

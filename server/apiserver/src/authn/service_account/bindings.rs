@@ -1,9 +1,9 @@
 //! Caches the objects that service account tokens are bound to.
 //!
 //! A token is valid only while its account, pod, Secret or node exists with the same UID. Looking that up
-//! costs a read per object and request, from disk at worst; so the result is cached, and a task that watches
-//! those four resources invalidates what changes. A deletion takes effect once that task has received it: it
-//! lags behind the commit by the time that it takes to wake it.
+//! costs a read per object and request, from disk at worst; so the result is cached until the object changes. As
+//! every [`Informer`], the cache applies what was published before it answers: a token is refused by the request
+//! after the delete of its pod.
 //!
 //! Only objects that tokens in use are bound to are cached, at most `MAX_ENTRIES`.
 
@@ -14,19 +14,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{base64_text, json, Value};
-use plinth_engine::{Feed, Subscribe, Subscription};
 use sha2::{Digest, Sha256};
 
 use plinth_api::ApiError;
-use plinth_registry::{object_key, prefix_range, resource_prefix};
-use plinth_storage::{Store, Stored};
+use plinth_registry::{object_key, resource_prefix};
+use plinth_storage::{Informer, InformerChange, InformerView, Store, Stored};
 
 /// Cached objects; when the limit is reached the cache is cleared.
 const MAX_ENTRIES: usize = 16 << 10;
 /// How long a replica is given to learn of an object that it lacks.
 const LONGEST_LAG: Duration = Duration::from_secs(2);
-/// Pause before watching again after an error.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Kinds of objects that a token can be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,22 +80,45 @@ enum Entry {
     Loaded(Option<Arc<BoundObject>>),
 }
 
+/// What was read of bound objects and has not changed since.
+#[derive(Default)]
+struct UnchangedObjects(Mutex<BindingCache>);
+
 #[derive(Default)]
 struct BindingCache {
     entries: HashMap<Vec<u8>, Entry>,
     readers: u64,
 }
 
-/// The cache. The lock is held to look up, insert and invalidate, never across a read.
+impl InformerView for UnchangedObjects {
+    /// A change drops the entry, whatever the new value.
+    const DECRYPTED: bool = false;
+    const HAS_ALL: bool = false;
+
+    fn empty(&self) -> UnchangedObjects {
+        UnchangedObjects::default()
+    }
+
+    fn prefixes(&self) -> Vec<String> {
+        BoundKind::ALL.map(|kind| resource_prefix("", kind.plural())).to_vec()
+    }
+
+    fn change(&mut self, change: InformerChange<'_>) -> Result<(), ApiError> {
+        self.0.get_mut().entries.remove(&change.key[..]);
+        Ok(())
+    }
+}
+
+/// The cache. The lock is held to look up, insert and drop entries, never across a read.
 pub struct Bindings {
     store: Store,
-    cache: Mutex<BindingCache>,
+    objects: Informer<UnchangedObjects>,
 }
 
 impl Bindings {
-    /// Caches objects of a store. [`Bindings::watch`] must run concurrently.
+    /// Caches objects of a store.
     pub fn new(store: Store) -> Bindings {
-        Bindings { store, cache: Mutex::default() }
+        Bindings { objects: Informer::new(store.clone(), UnchangedObjects::default()), store }
     }
 
     /// The current state of an object; `None` when it does not exist. Costs a lock and a look-up, and a read
@@ -119,101 +139,51 @@ impl Bindings {
         }
         // Another replica may just have created it. Upstream asks the storage, too, for what its cache lacks.
         let reached = self.store.reach_most_recent(Instant::now().checked_add(LONGEST_LAG));
-        if reached.await.is_err() {
-            return Ok(None);
+        match reached.await {
+            Ok(_) => self.look_up(kind, &key).await,
+            Err(_) => Ok(None),
         }
-        {
-            let mut cache = self.cache.lock();
-            if matches!(cache.entries.get(&key), Some(Entry::Loaded(None))) {
-                cache.entries.remove(&key);
-            }
-        }
-        self.look_up(kind, &key).await
     }
 
     async fn look_up(&self, kind: BoundKind, key: &[u8]) -> Result<Option<Arc<BoundObject>>, ApiError> {
-        let key = key.to_vec();
-        let reader = {
-            let mut cache = self.cache.lock();
-            if let Some(Entry::Loaded(bound)) = cache.entries.get(&key) {
-                return Ok(bound.clone());
-            }
-            if cache.entries.len() >= MAX_ENTRIES {
-                cache.entries.clear();
-            }
-            cache.readers += 1;
-            let reader = cache.readers;
-            cache.entries.insert(key.clone(), Entry::Loading(reader));
-            reader
+        let reader = match self.objects.read(|objects| objects.0.lock().find_or_reserve(key)).await? {
+            Ok(bound) => return Ok(bound),
+            Err(reader) => reader,
         };
-        // The entry was inserted before the read: a change after that removes it, so no stale result is
-        // inserted.
-        let read = match self.store.newest(key.clone()).await {
+        let read = match self.store.newest(key.to_vec()).await {
             Ok(record) => record.map(|record| BoundObject::parse(kind, &record.value)).transpose(),
             Err(error) => Err(error),
         };
-        let mut cache = self.cache.lock();
-        let ours = matches!(cache.entries.get(&key), Some(Entry::Loading(r)) if *r == reader);
+        let bound = read.map(|bound| bound.map(Arc::new));
+        self.objects.read(|objects| objects.0.lock().insert(key, reader, bound.as_ref().ok())).await?;
+        bound
+    }
+}
+
+impl BindingCache {
+    /// The cached object, or the number under which the caller may insert it once it has read it. The entry is
+    /// reserved before the read: a change after that drops it, so that no stale result is inserted.
+    fn find_or_reserve(&mut self, key: &[u8]) -> Result<Option<Arc<BoundObject>>, u64> {
+        if let Some(Entry::Loaded(bound)) = self.entries.get(key) {
+            return Ok(bound.clone());
+        }
+        if self.entries.len() >= MAX_ENTRIES {
+            self.entries.clear();
+        }
+        self.readers += 1;
+        self.entries.insert(key.to_owned(), Entry::Loading(self.readers));
+        Err(self.readers)
+    }
+
+    /// Inserts what was read, or drops the entry when the read failed, if it is still that of the reader.
+    fn insert(&mut self, key: &[u8], reader: u64, read: Option<&Option<Arc<BoundObject>>>) {
+        if !matches!(self.entries.get(key), Some(Entry::Loading(of)) if *of == reader) {
+            return;
+        }
         match read {
-            Ok(bound) => {
-                let bound = bound.map(Arc::new);
-                if ours {
-                    cache.entries.insert(key, Entry::Loaded(bound.clone()));
-                }
-                Ok(bound)
-            }
-            Err(error) => {
-                if ours {
-                    cache.entries.remove(&key);
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Clears the cache, as if everything had changed.
-    #[cfg(test)]
-    pub(super) fn clear(&self) {
-        self.cache.lock().entries.clear();
-    }
-
-    /// Invalidates entries that change, forever.
-    pub async fn watch(&self) {
-        loop {
-            let Err(error) = self.watch_once().await;
-            self.cache.lock().entries.clear();
-            tracing::warn!(%error, "watch of the objects that tokens are bound to failed; restarting it");
-            tokio::time::sleep(RETRY_INTERVAL).await;
-        }
-    }
-
-    async fn watch_once(&self) -> Result<std::convert::Infallible, plinth_engine::Error> {
-        let subscribe = |kind: BoundKind| {
-            let prefix = resource_prefix("", kind.plural());
-            self.store.engine().subscribe(Subscribe::new(prefix_range(prefix.as_bytes())))
+            Some(bound) => self.entries.insert(key.to_owned(), Entry::Loaded(bound.clone())),
+            None => self.entries.remove(key),
         };
-        let [accounts, pods, secrets, nodes] = BoundKind::ALL.map(subscribe);
-        let (mut accounts, mut pods, mut secrets, mut nodes) = (accounts?, pods?, secrets?, nodes?);
-        // Entries read before the subscription may have changed.
-        self.cache.lock().entries.clear();
-        loop {
-            tokio::select! {
-                changed = self.invalidate(&mut accounts) => changed?,
-                changed = self.invalidate(&mut pods) => changed?,
-                changed = self.invalidate(&mut secrets) => changed?,
-                changed = self.invalidate(&mut nodes) => changed?,
-            }
-        }
-    }
-
-    async fn invalidate(&self, feed: &mut Subscription) -> Result<(), plinth_engine::Error> {
-        if let Feed::Events(events) = feed.next().await? {
-            let mut cache = self.cache.lock();
-            for event in events.iter() {
-                cache.entries.remove(event.key.as_ref());
-            }
-        }
-        Ok(())
     }
 }
 

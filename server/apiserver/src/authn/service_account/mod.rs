@@ -168,11 +168,6 @@ impl ServiceAccounts {
         &self.keys
     }
 
-    /// Invalidates cached bound objects, forever.
-    pub async fn watch_bound_objects(&self) {
-        self.bindings.watch().await;
-    }
-
     /// Authenticates a token for some audiences; `None` for tokens of other issuers. What its use is to be
     /// noted with is added to `notices`, also where it is refused.
     ///
