@@ -297,6 +297,16 @@ impl ApiError {
     }
 }
 
+/// The Status of a success; what some say beside it (`code`, `details`) is added by who answers.
+pub fn success_status() -> Map {
+    let mut status = Map::new();
+    status.insert("kind", "Status");
+    status.insert("apiVersion", "v1");
+    status.insert("metadata", Map::new());
+    status.insert("status", "Success");
+    status
+}
+
 impl Details {
     fn to_value(&self) -> Map {
         let mut map = Map::new();

@@ -33,7 +33,7 @@ mod query;
 mod request_info;
 mod user;
 
-pub use api_error::{ApiError, Cause, Details, Reason, MOST_ERRORS};
+pub use api_error::{success_status, ApiError, Cause, Details, Reason, MOST_ERRORS};
 pub use conditions::{
     find_condition, is_condition_true, new_condition, put_condition, set_condition, set_observed_condition,
 };

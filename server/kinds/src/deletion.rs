@@ -36,7 +36,7 @@ pub(crate) const AT_ONCE: Deletion = Deletion {
     keeps_finalizers: |_, _| false,
     mark: |object, request| {
         if !finalizers(object).is_empty() && !is_deleting(object) {
-            set_deletion_time(object, request.now, Some(0));
+            start_deletion(object, request.now, Some(0));
         }
         false
     },
@@ -54,14 +54,19 @@ pub(crate) fn grace_period(object: &Value) -> i64 {
     object.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-/// Sets the time of deletion and, if given, the grace period, and counts the change as one of the desired
-/// state.
+/// Sets the time of deletion and, if given, the grace period.
 pub(crate) fn set_deletion_time(object: &mut Value, when: SystemTime, grace: Option<i64>) {
     let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
     metadata.insert("deletionTimestamp", Timestamp::from(when).to_rfc3339());
     if let Some(grace) = grace {
         metadata.insert("deletionGracePeriodSeconds", grace);
     }
+}
+
+/// The same of an object that was not being deleted, which counts as a change of the desired state.
+pub(crate) fn start_deletion(object: &mut Value, when: SystemTime, grace: Option<i64>) {
+    set_deletion_time(object, when, grace);
+    let Some(metadata) = object.object_at_mut(&["metadata"]) else { return };
     if let Some(generation) = metadata.get("generation").and_then(Value::as_int).filter(|g| *g > 0) {
         metadata.insert("generation", generation.saturating_add(1));
     }

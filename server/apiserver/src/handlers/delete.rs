@@ -7,13 +7,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
-use plinth_codec::{json, tree, Map, Value};
+use plinth_codec::{json, Map, Value};
 use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::delete_options::DeleteOptions;
-use super::respond::respond;
+use super::respond::{respond, respond_status};
 use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
 use crate::authz::{Attributes, ResourceTarget};
@@ -87,16 +87,9 @@ fn answer_status(
     for (key, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
         details.insert(key, value);
     }
-    let status = tree!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": Map::new(),
-        "status": "Success",
-        "details": details,
-    });
-    let mut out = Vec::with_capacity(256);
-    representation.write_tree(&status, &mut out)?;
-    Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
+    let mut status = plinth_api::success_status();
+    status.insert("details", details);
+    respond_status(representation, StatusCode::OK, &status.into())
 }
 
 /// Deletes the object of that key: the one that `cx` names, or one of its collection.

@@ -9,7 +9,7 @@ use plinth_engine::Revision;
 use super::write::Written;
 use crate::context::Warnings;
 use crate::representation::{Item, Representation};
-use plinth_api::ApiError;
+use plinth_api::{success_status, ApiError};
 use plinth_http::Body;
 
 /// Answers with an object that was written.
@@ -59,7 +59,7 @@ pub(crate) fn add_warnings(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Answers with a Status that is not an error of the request path.
+/// Answers with a Status as with an object.
 ///
 /// # Errors
 /// 500 when it cannot be encoded.
@@ -71,6 +71,16 @@ pub(crate) fn respond_status(
     let mut out = Vec::with_capacity(256);
     representation.write_tree(status, &mut out)?;
     Ok(respond(code, representation.content_type(Shape::Object), out))
+}
+
+/// Answers with the Status of something that was done, and of which nothing is returned.
+///
+/// # Errors
+/// 500 when it cannot be encoded.
+pub(crate) fn respond_created(representation: &Representation) -> Result<Response<Body>, ApiError> {
+    let mut status = success_status();
+    status.insert("code", i64::from(StatusCode::CREATED.as_u16()));
+    respond_status(representation, StatusCode::CREATED, &status.into())
 }
 
 /// An answer with that body, which no cache may keep.

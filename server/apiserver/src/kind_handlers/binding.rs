@@ -2,12 +2,12 @@
 //!
 //! Upstream: kubernetes `pkg/registry/core/pod/storage/storage.go`, `BindingREST`.
 
-use hyper::{Response, StatusCode};
+use hyper::Response;
 use plinth_codec::negotiate::Shape;
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::Value;
 
 use crate::context::{AdmissionRequest, Context, Operation};
-use crate::handlers::respond::respond_status;
+use crate::handlers::respond::respond_created;
 use crate::handlers::{body, internal};
 use plinth_api::{is_deleting, metadata_text, ApiError, Cause, Reason, Verb};
 use plinth_http::{Body, RequestBody};
@@ -32,14 +32,7 @@ pub(super) async fn bind(cx: Box<Context>, incoming: RequestBody) -> Result<Resp
     cx.server.admission.validate(&call, &binding).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &name, Verb::Update)?;
     internal::update_unchecked(&pods, cx.query.is_dry_run(), &|pod| assign(pod, &binding)).await?;
-    let status = tree!({
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": Map::new(),
-        "status": "Success",
-        "code": 201,
-    });
-    respond_status(&representation, StatusCode::CREATED, &status)
+    respond_created(&representation)
 }
 
 /// Validates a binding. Upstream's errors have no reason here.

@@ -8,11 +8,11 @@ use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::time::Timestamp;
-use plinth_codec::{tree, Map, Value};
+use plinth_codec::{Map, Value};
 
 use crate::context::{AdmissionRequest, Context, Operation};
 use crate::handlers::delete_options::DeleteOptions;
-use crate::handlers::respond::respond_status;
+use crate::handlers::respond::{respond_created, respond_status};
 use crate::handlers::{body, delete, internal};
 use plinth_api::{
     find_condition, is_condition_true, is_deleting, metadata_text, set_observed_condition,
@@ -40,29 +40,17 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     call.dry_run = options.is_dry_run();
     cx.server.admission.validate(&call, &eviction).await?;
     let pods = cx.on_behalf(("", "v1", "pods"), &cx.info.name, Verb::Delete)?;
-    let status = match evict_pod(&pods, &options).await? {
-        Evicted::Deleted => tree!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": Map::new(),
-            "status": "Success",
-            "code": 201,
-        }),
-        Evicted::SeveralBudgets => tree!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": Map::new(),
-            "status": "Failure",
-            "message": "This pod has more than one PodDisruptionBudget, which the eviction subresource does \
-                not support.",
-            "code": 500,
-        }),
-    };
-    let code = match status.get("code").and_then(Value::as_int) {
-        Some(500) => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::CREATED,
-    };
-    respond_status(&representation, code, &status)
+    match evict_pod(&pods, &options).await? {
+        Evicted::Deleted => respond_created(&representation),
+        // Upstream answers it like a result: in the representation of one, and without a reason.
+        Evicted::SeveralBudgets => {
+            let message =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does \
+                not support.";
+            let status = ApiError::new(500, Reason::Unknown, message).to_status();
+            respond_status(&representation, StatusCode::INTERNAL_SERVER_ERROR, &status)
+        }
+    }
 }
 
 /// The options of the deletion: those of the eviction, with the request's dry run.

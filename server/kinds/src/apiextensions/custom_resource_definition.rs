@@ -1,7 +1,6 @@
 //! CustomResourceDefinition (`apiextensions.k8s.io`).
 
 use plinth_api::{is_deleting, set_condition};
-use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 use plinth_structural::definition;
 
@@ -9,7 +8,7 @@ use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Str;
 use crate::defaults::{self, SERVICE_REFERENCE};
-use crate::deletion::{Deletion, AT_ONCE};
+use crate::deletion::{set_deletion_time, Deletion, DeletionRequest, AT_ONCE};
 use crate::strategy::{Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -29,12 +28,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 /// A definition is deleted when the objects that it defines are: the first request only starts that.
 const DELETION: Deletion = Deletion {
     keeps_finalizers: |definition, _| !is_deleting(definition),
-    mark: |definition, _| {
-        if !is_deleting(definition) {
-            mark_deleted(definition);
-        }
-        false
-    },
+    mark,
     is_always_marked_first: true,
     ..AT_ONCE
 };
@@ -85,8 +79,12 @@ fn prepare_for_update(new: &mut Value, _: &Value) {
     }
 }
 
-/// Adds the finalizer that holds the definition, and the condition that says so.
-fn mark_deleted(definition: &mut Value) {
+/// Adds the finalizer that holds the definition, and the condition that says so. The generation stays, as upstream
+/// has it.
+fn mark(definition: &mut Value, request: &DeletionRequest) -> bool {
+    if is_deleting(definition) {
+        return false;
+    }
     let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
     set_condition(definition, "Terminating", "True", "InstanceDeletionPending", message);
     let mut finalizers: Vec<Value> =
@@ -94,10 +92,11 @@ fn mark_deleted(definition: &mut Value) {
     if !finalizers.iter().any(|f| f.as_str() == Some(FINALIZER)) {
         finalizers.push(FINALIZER.into());
     }
+    set_deletion_time(definition, request.now, None);
     if let Some(metadata) = definition.object_at_mut(&["metadata"]) {
-        metadata.insert("deletionTimestamp", Timestamp::now().to_rfc3339());
         metadata.insert("finalizers", finalizers);
     }
+    false
 }
 
 /// Errors of a new definition.
@@ -126,6 +125,23 @@ fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
 mod tests {
     use super::*;
     use plinth_codec::json;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn the_first_delete_marks_with_the_time_of_the_request() {
+        let mut definition = json::parse(br#"{"metadata":{"name":"x","generation":3}}"#).unwrap();
+        let at = |seconds| DeletionRequest {
+            grace_period_seconds: None,
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        };
+        for seconds in [1_000_000_000, 2_000_000_000] {
+            assert!(!mark(&mut definition, &at(seconds)));
+            let marked = definition.str_at(&["metadata", "deletionTimestamp"]);
+            assert_eq!(marked, Some("2001-09-09T01:46:40Z"));
+            assert_eq!(plinth_api::finalizers(&definition), [FINALIZER]);
+            assert_eq!(definition.at(&["metadata", "generation"]).and_then(Value::as_int), Some(3));
+        }
+    }
 
     #[test]
     fn a_new_storage_version_is_added_to_stored_versions() {

@@ -11,7 +11,7 @@ use crate::checks::Part;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Field};
 use crate::defaults::Literal::Str;
-use crate::deletion::{has_grace_left, set_deletion_time, Deletion, DeletionRequest};
+use crate::deletion::{has_grace_left, start_deletion, Deletion, DeletionRequest};
 use crate::strategy::{as_stored, NameRule, Strategy, Unwritten, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -40,7 +40,7 @@ const DELETION: Deletion = Deletion {
 
 fn mark(namespace: &mut Value, request: &DeletionRequest) -> bool {
     if !is_deleting(namespace) {
-        set_deletion_time(namespace, request.now, None);
+        start_deletion(namespace, request.now, None);
         if let Some(status) = namespace.object_at_mut(&["status"]) {
             status.insert("phase", "Terminating");
         }

@@ -6,7 +6,9 @@ use plinth_api::is_deleting;
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
-use crate::deletion::{grace_period, has_grace_left, set_deletion_time, Deletion, DeletionRequest};
+use crate::deletion::{
+    grace_period, has_grace_left, set_deletion_time, start_deletion, Deletion, DeletionRequest,
+};
 
 /// A pod that is bound to a node and runs is deleted after its grace period, by the kubelet.
 pub(super) const DELETION: Deletion =
@@ -45,21 +47,19 @@ fn mark(pod: &mut Value, request: &DeletionRequest) -> bool {
         None => 0,
     };
     let until = request.now.checked_add(Duration::from_secs(grace.unsigned_abs()));
-    set_deletion_time(pod, until.unwrap_or(request.now), Some(grace));
+    start_deletion(pod, until.unwrap_or(request.now), Some(grace));
     grace > 0
 }
 
 /// Brings the end of a grace period forward, but not into the past.
 fn shorten(pod: &mut Value, pending: i64, requested: i64, now: SystemTime) {
-    let Some(metadata) = pod.object_at_mut(&["metadata"]) else { return };
-    let set = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(parse_time);
+    let set = pod.str_at(&["metadata", "deletionTimestamp"]).and_then(parse_time);
     let moved = set
         .and_then(|time| time.checked_sub(Duration::from_secs(pending.unsigned_abs())))
         .and_then(|time| time.checked_add(Duration::from_secs(requested.unsigned_abs())))
         .unwrap_or(now);
     let grace = if moved < now && requested != 0 { 1 } else { requested };
-    metadata.insert("deletionTimestamp", Timestamp::from(moved.max(now)).to_rfc3339());
-    metadata.insert("deletionGracePeriodSeconds", grace);
+    set_deletion_time(pod, moved.max(now), Some(grace));
 }
 
 fn parse_time(text: &str) -> Option<SystemTime> {
