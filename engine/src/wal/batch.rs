@@ -1,6 +1,7 @@
 //! Write batches: the records of a write-ahead log (`db/write_batch.cc`).
 
 use bytes::Bytes;
+use plinth_journal::take_varint;
 
 use crate::layout::meta;
 use crate::log::LogEntry;
@@ -112,7 +113,7 @@ fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<BatchOperation<'a>> {
     let (tag, after) = behind.split_first()?;
     behind = after;
     let family = match [DELETE[1], PUT[1], SINGLE_DELETE[1], DELETE_RANGE[1]].contains(tag) {
-        true => take_varint(&mut behind)?,
+        true => take_number(&mut behind)?,
         false => 0,
     };
     let operation = match tag {
@@ -136,21 +137,13 @@ fn take_operation<'a>(rest: &mut &'a [u8]) -> Option<BatchOperation<'a>> {
     Some(operation)
 }
 
-fn take_varint(rest: &mut &[u8]) -> Option<usize> {
-    let mut number = 0usize;
-    for shift in (0..35).step_by(7) {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
+/// RocksDB writes numbers in their shortest form.
+fn take_number(rest: &mut &[u8]) -> Option<usize> {
+    take_varint(rest).and_then(|number| usize::try_from(number).ok())
 }
 
 fn take_slice<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = take_varint(rest)?;
+    let length = take_number(rest)?;
     let (slice, behind) = rest.split_at_checked(length)?;
     *rest = behind;
     Some(slice)
