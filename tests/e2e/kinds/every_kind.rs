@@ -9,9 +9,10 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, Scope};
 use kube::{Client, Discovery, ResourceExt};
+use plinth_codec::resources::{self, Resource};
 use plinth_tests::refusal::{assert_refusal, refusal};
 use plinth_tests::samples;
-use plinth_tests::server::{namespace, shared, shared_with_apis, unique};
+use plinth_tests::server::{namespace, shared, shared_with_apis, unique, TestServer};
 use serde_json::json;
 
 /// The timeout of an event; only reached in failure.
@@ -20,15 +21,35 @@ const EVENT_WITHIN: Duration = Duration::from_secs(60);
 #[tokio::test]
 async fn every_kind_lives_and_dies() {
     let client = shared_with_apis().await.client().await;
+    let known = resources::known();
+    live(client, |row| known.is_on_by_default(&row.group, &row.version)).await;
+}
+
+#[tokio::test]
+async fn kinds_that_are_off_by_default_live_and_die() {
+    let server = TestServer::start(&["--runtime-config=api/all=true"]).await;
+    let known = resources::known();
+    live(server.client().await, |row| !known.is_on_by_default(&row.group, &row.version)).await;
+}
+
+/// The resources that are stored, by the table. Namespaces have a life of their own.
+fn stored() -> impl Iterator<Item = &'static Resource> {
+    let rows = resources::known().table.resources.iter();
+    rows.filter(|row| ["create", "get", "delete"].iter().all(|verb| row.has_verb(verb)))
+        .filter(|row| row.kind != "Namespace")
+}
+
+async fn live(client: Client, is_wanted: impl Fn(&Resource) -> bool) {
     // Aggregated, so in one request: other tests create and delete definitions meanwhile.
     let discovery = Discovery::new(client.clone()).run_aggregated().await.expect("discovery");
     let namespace = namespace(&client, "kinds").await;
     let mut lives = Vec::new();
-    for types in samples::all("any", &namespace).into_iter().filter_map(|sample| sample.types) {
+    for row in stored().filter(|row| is_wanted(row)) {
+        let label = format!("{} {}", row.gvk().api_version(), row.kind);
         // Two versions of one storage would meet under one name.
-        let sample = samples::of(&types.api_version, &types.kind, &unique("sample"), &namespace);
-        let gvk = GroupVersionKind::try_from(&types).expect("group, version, kind");
-        let label = format!("{} {}", types.api_version, types.kind);
+        let sample = samples::of_resource(row, &unique("sample"), &namespace);
+        let sample = sample.unwrap_or_else(|| panic!("no sample of {label}"));
+        let gvk = GroupVersionKind::gvk(&row.group, &row.version, &row.kind);
         let Some((resource, capabilities)) = discovery.resolve_gvk(&gvk) else {
             panic!("{label} is not in discovery");
         };
@@ -46,26 +67,11 @@ async fn every_kind_lives_and_dies() {
     assert!(failed.is_empty(), "{} kinds failed (each says why above): {failed:#?}", failed.len());
 }
 
-#[tokio::test]
-async fn every_stored_kind_has_a_sample() {
-    let client = shared().await.client().await;
-    let discovery = Discovery::new(client).run().await.expect("discovery");
-    let samples = samples::all("name", "namespace");
-    let mut missing = Vec::new();
-    for (resource, capabilities) in discovery
-        .groups()
-        .flat_map(|g| g.versions().flat_map(|v| g.versioned_resources(v)).collect::<Vec<_>>())
-    {
-        let stored = ["create", "get", "delete"].iter().all(|verb| capabilities.supports_operation(verb));
-        // Namespaces have a life of their own.
-        let own = resource.kind == "Namespace";
-        let has = |s: &DynamicObject| {
-            s.types.as_ref().is_some_and(|t| t.api_version == resource.api_version && t.kind == resource.kind)
-        };
-        if stored && !own && !samples.iter().any(has) {
-            missing.push(format!("{} {}", resource.api_version, resource.kind));
-        }
-    }
+#[test]
+fn every_stored_kind_has_a_sample() {
+    let has_none = |row: &&Resource| samples::of_resource(row, "name", "namespace").is_none();
+    let missing: Vec<String> =
+        stored().filter(has_none).map(|row| format!("{} {}", row.gvk().api_version(), row.kind)).collect();
     assert!(missing.is_empty(), "no samples of {missing:?}");
 }
 

@@ -13,15 +13,16 @@ use crate::columns::or;
 use crate::path::{at, int_or_zero, text};
 use crate::strategy::{NameRule, Strategy, BASE};
 
-pub(crate) const STRATEGY: Strategy = Strategy {
-    name: NameRule::PathSegment,
+pub(crate) const STRATEGY: Strategy =
+    Strategy { name: NameRule::PathSegment, validate, selectable: SELECTABLE, ..ANY_EVENT };
+
+/// What is the same in both groups. Their objects have one storage.
+pub(crate) const ANY_EVENT: Strategy = Strategy {
     create_on_update: true,
     garbage_collected: false,
-    validate,
     expires: true,
     error_group: Some(""),
     columns: COLUMNS,
-    selectable: SELECTABLE,
     ..BASE
 };
 

@@ -6,20 +6,15 @@ use plinth_codec::Value;
 use crate::checks::immutable::{immutable, immutable_as};
 use crate::checks::Check::Required;
 use crate::checks::Part;
-use crate::core::event::{common, EventFields};
-use crate::strategy::{Conversion, Strategy, BASE};
+use crate::core::event::{common, EventFields, ANY_EVENT};
+use crate::strategy::{Conversion, Strategy};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    create_on_update: true,
-    garbage_collected: false,
     validate_create: validate,
     validate_update,
-    expires: true,
-    error_group: Some(""),
-    columns: crate::core::event::COLUMNS,
     selectable: SELECTABLE,
     conversions: CONVERSIONS,
-    ..BASE
+    ..ANY_EVENT
 };
 
 const FIELDS: EventFields =

@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use plinth_codec::{json, patch, Value};
 
@@ -276,6 +276,64 @@ fn one_row_per_rule() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(rows > 300, "the table was read");
+}
+
+/// Kinds without a base in the table, and the file that tests their rules, from the top of the repository: they depend
+/// on more than one object, or are those of a part that several kinds have.
+const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("", "configmaps", "server/kinds/src/tests/rules.rs"),
+    ("", "events", "server/kinds/src/events/event.rs"),
+    ("", "secrets", "server/kinds/src/tests/rules.rs"),
+    ("", "serviceaccounts", "server/kinds/src/tests/warnings.rs"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicies", "server/kinds/src/tests/policies.rs"),
+    ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "server/kinds/src/tests/policies.rs"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "server/kinds/src/tests/defaults.rs"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies", "server/kinds/src/tests/policies.rs"),
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "server/kinds/src/tests/policies.rs"),
+    ("apiextensions.k8s.io", "customresourcedefinitions", "codec/structural/src/tests/definition.rs"),
+    ("apps", "replicasets", "server/kinds/src/tests/statuses.rs"),
+    (
+        "certificates.k8s.io",
+        "certificatesigningrequests",
+        "server/kinds/src/certificates/certificate_signing_request.rs",
+    ),
+    ("coordination.k8s.io", "leasecandidates", "server/kinds/src/coordination/lease_candidate.rs"),
+    ("coordination.k8s.io", "leases", "server/kinds/src/tests/rules.rs"),
+    ("events.k8s.io", "events", "server/kinds/src/events/event.rs"),
+    ("internal.apiserver.k8s.io", "storageversions", "server/kinds/src/tests/devices.rs"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings", "server/kinds/src/tests/rbac.rs"),
+    ("rbac.authorization.k8s.io", "clusterroles", "server/kinds/src/tests/rbac.rs"),
+    ("rbac.authorization.k8s.io", "rolebindings", "server/kinds/src/tests/rbac.rs"),
+    ("rbac.authorization.k8s.io", "roles", "server/kinds/src/tests/rbac.rs"),
+    ("scheduling.k8s.io", "priorityclasses", "server/kinds/src/tests/rules.rs"),
+];
+
+#[test]
+fn the_rules_of_every_stored_kind_are_tested() {
+    let bases: HashSet<(&str, &str)> = include_str!("rules.txt")
+        .lines()
+        .filter_map(|line| line.strip_prefix("base ")?.split(' ').nth(1)?.split_once('/'))
+        .collect();
+    let elsewhere: HashSet<(&str, &str)> =
+        TESTED_ELSEWHERE.iter().map(|(group, plural, _)| (*group, *plural)).collect();
+    let stored: HashSet<(&str, &str)> = plinth_codec::resources::known()
+        .table
+        .resources
+        .iter()
+        .filter(|row| row.has_verb("create") && row.has_verb("delete"))
+        .map(|row| (row.group.as_str(), row.plural.as_str()))
+        .collect();
+    let untested: Vec<_> =
+        stored.iter().filter(|kind| !bases.contains(kind) && !elsewhere.contains(kind)).collect();
+    assert!(untested.is_empty(), "without a base in rules.txt: {untested:?}");
+    let needless: Vec<_> =
+        elsewhere.iter().filter(|kind| bases.contains(kind) || !stored.contains(kind)).collect();
+    assert!(needless.is_empty(), "with a base in rules.txt, or not stored: {needless:?}");
+    for (group, plural, file) in TESTED_ELSEWHERE {
+        let path = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(text.contains("#[test]"), "{group}/{plural}: no tests in {file}");
+    }
 }
 
 #[test]
