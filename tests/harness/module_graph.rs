@@ -2,15 +2,20 @@
 //!
 //! A module is a file or folder directly below `src/`, whose files count as one, or each file
 //! ([`ModuleGraph::read_files`]). Unit tests do not count. A name that a module has by way of a `use` counts
-//! as one of the module that defines it, so no cycle hides behind a re-export.
+//! as one of the module that defines it, so no cycle hides behind a re-export; nor behind the crate's root,
+//! whose own items are those of the module `lib`.
+
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The sources of the crates in which no file is part of a cycle, from the top of the repository.
+use imports::{Names, SourceFile};
+
+/// The sources of the crates in which no file is part of a cycle with files beside it, from the top of the
+/// repository.
 pub const ORDERED_CRATES: [&str; 19] = [
     "server/src",
     "server/apiserver/src",
@@ -93,8 +98,8 @@ impl ModuleGraph {
         Ok(graph)
     }
 
-    /// Reads the sources below `src`; a module is a file. A folder and the files in it import each other as
-    /// they like.
+    /// Reads the sources below `src`; a module is a file. A folder's own file that only declares and
+    /// re-exports what is in it imports none of that.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -109,12 +114,12 @@ impl ModuleGraph {
             let module = file.module();
             let named = |path: &Vec<String>| {
                 let path = names.origin(path);
-                let known = (1..=path.len()).rev().map(|end| &path[..end]);
-                known.map(<[String]>::to_vec).find(|path| graph.imports.contains_key(&path.join("::")))
+                let mut known = (1..=path.len()).rev().map(|end| path[..end].join("::"));
+                // What no file has is defined in the crate's root.
+                known.find(|path| graph.imports.contains_key(path)).unwrap_or_else(|| "lib".to_owned())
             };
-            let beside = |other: &Vec<String>| !other.starts_with(module) && !module.starts_with(other);
             let imports: BTreeSet<String> =
-                file.imports.iter().filter_map(named).filter(beside).map(|path| path.join("::")).collect();
+                file.imports.iter().map(named).filter(|other| *other != module.join("::")).collect();
             graph.imports.entry(module.join("::")).or_default().extend(imports);
         }
         Ok(graph)
@@ -137,6 +142,21 @@ impl ModuleGraph {
             }
         }
         folders
+    }
+
+    /// The same without what a folder's own file and the files in it import from each other, and without the
+    /// crate's root.
+    pub fn beside(&self) -> ModuleGraph {
+        let is_apart =
+            |one: &str, other: &str| !other.strip_prefix(one).is_some_and(|rest| rest.starts_with("::"));
+        let keep =
+            |module: &str, other: &str| is_apart(module, other) && is_apart(other, module) && other != "lib";
+        let mut graph = ModuleGraph::default();
+        for (module, imports) in self.imports.iter().filter(|(module, _)| *module != "lib") {
+            let kept = imports.iter().filter(|other| keep(module, other)).cloned().collect();
+            graph.imports.insert(module.clone(), kept);
+        }
+        graph
     }
 
     /// How many modules there are.
@@ -276,322 +296,5 @@ const CELL: (usize, usize) = (146, 78);
 /// Width and height of a module.
 const BOX: (usize, usize) = (134, 26);
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => sources(&path, found)?,
-            false if path.extension().is_some_and(|end| end == "rs") => found.push(path),
-            false => {}
-        }
-    }
-    Ok(())
-}
-
-/// A source file that is no unit test.
-struct SourceFile {
-    /// Its path below `src/`, without the ending.
-    steps: Vec<String>,
-    /// The paths that it imports, from the crate's root.
-    imports: BTreeSet<Vec<String>>,
-    /// The names that a `use` gives it, and the path of each; of another crate's, below this module.
-    names: BTreeMap<String, Vec<String>>,
-}
-
-impl SourceFile {
-    fn read_all(src: &Path) -> io::Result<Vec<SourceFile>> {
-        let mut paths = Vec::new();
-        sources(src, &mut paths)?;
-        let mut files = Vec::new();
-        for path in paths {
-            let relative = path.strip_prefix(src).unwrap_or(&path).with_extension("");
-            let steps: Vec<String> =
-                relative.iter().map(|step| step.to_string_lossy().into_owned()).collect();
-            if !steps.iter().any(|step| step.contains("tests")) {
-                let mut file = SourceFile { steps, imports: BTreeSet::new(), names: BTreeMap::new() };
-                let code = code(&fs::read_to_string(&path)?);
-                file.imports = imported(&code, file.module());
-                file.names = named(&code, file.module());
-                files.push(file);
-            }
-        }
-        Ok(files)
-    }
-
-    /// The module that the file is: of a `mod.rs`, the folder; of the crate's root, the file.
-    fn module(&self) -> &[String] {
-        match self.steps.split_last() {
-            Some((last, folder)) if last == "mod" => folder,
-            _ => &self.steps,
-        }
-    }
-}
-
-/// The names that modules have by way of a `use`.
-struct Names<'f>(BTreeMap<&'f [String], &'f BTreeMap<String, Vec<String>>>);
-
-impl<'f> Names<'f> {
-    fn of(files: &'f [SourceFile]) -> Names<'f> {
-        let module = |file: &'f SourceFile| match file.module() {
-            [root] if root == "lib" => &[],
-            module => module,
-        };
-        Names(files.iter().map(|file| (module(file), &file.names)).collect())
-    }
-
-    /// The path that leads to where an item is defined, without the modules that only have it by a `use`.
-    fn origin(&self, path: &[String]) -> Vec<String> {
-        // Longer than any chain of re-exports; two that name each other would have no end.
-        const STEPS: usize = 16;
-        let mut path = path.to_vec();
-        for _ in 0..STEPS {
-            let next = (0..path.len()).rev().find_map(|end| {
-                let target = self.0.get(&path[..end])?.get(&path[end])?;
-                Some(target.iter().chain(&path[end + 1..]).cloned().collect::<Vec<String>>())
-            });
-            match next {
-                Some(next) if next != path => path = next,
-                _ => break,
-            }
-        }
-        path
-    }
-}
-
-/// A file's text without comments and items of unit tests.
-fn code(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    while let Some(line) = lines.next() {
-        if line.trim_start() != "#[cfg(test)]" {
-            code.push_str(line);
-            code.push('\n');
-            continue;
-        }
-        let indent = &line[..line.len() - line.trim_start().len()];
-        let first = lines.by_ref().find(|line| !line.trim_start().starts_with('#')).unwrap_or_default();
-        if !first.ends_with([';', ',', '}']) {
-            let ends = |line: &&str| line.strip_prefix(indent).is_some_and(|rest| rest.starts_with('}'));
-            lines.by_ref().find(ends);
-        }
-    }
-    code
-}
-
-/// The paths that the code of a module imports: what follows `crate::` and `super::`, also in braces.
-fn imported(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
-    let mut found = Vec::new();
-    for (at, prefix) in code.match_indices("crate::") {
-        paths(&code[at + prefix.len()..], &mut Vec::new(), &mut found);
-    }
-    for (at, _) in code.match_indices("super::").filter(|(at, _)| !code[..*at].ends_with("super::")) {
-        let (rest, mut base) = above(&code[at..], module);
-        paths(rest, &mut base, &mut found);
-    }
-    found.into_iter().map(|(_, path)| path).collect()
-}
-
-/// What follows `super::`, once or several times, and the module that it is below.
-fn above<'t>(mut text: &'t str, module: &[String]) -> (&'t str, Vec<String>) {
-    let mut length = module.len();
-    while let Some(further) = text.strip_prefix("super::") {
-        (text, length) = (further, length.saturating_sub(1));
-    }
-    (text, module[..length].to_vec())
-}
-
-/// The names that the code of a module has by way of a `use`, each with its path.
-fn named(code: &str, module: &[String]) -> BTreeMap<String, Vec<String>> {
-    let module = if module == ["lib"] { &[] } else { module };
-    let mut found = Vec::new();
-    for (at, keyword) in code.match_indices("use ") {
-        let line = code[..at].rsplit('\n').next().unwrap_or_default().trim_start();
-        if !(line.is_empty() || line.starts_with("pub ") || line.starts_with("pub(")) {
-            continue;
-        }
-        let tree = &code[at + keyword.len()..];
-        let (rest, mut base) = match (tree.strip_prefix("crate::"), tree.strip_prefix("self::")) {
-            (Some(rest), _) => (rest, Vec::new()),
-            (_, Some(rest)) => (rest, module.to_vec()),
-            _ => above(tree, module),
-        };
-        paths(rest, &mut base, &mut found);
-    }
-    found.into_iter().collect()
-}
-
-/// The path at the start of a text below `base`, or each path in its braces, with the name that it is given;
-/// returns what follows.
-fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut Vec<(String, Vec<String>)>) -> &'t str {
-    let text = text.trim_start();
-    if let Some(mut rest) = text.strip_prefix('{') {
-        loop {
-            rest = paths(rest, base, found).trim_start();
-            match rest.strip_prefix(',') {
-                Some(further) => rest = further,
-                None => return rest.strip_prefix('}').unwrap_or(rest),
-            }
-        }
-    }
-    let (word, rest) = word(text);
-    if let ("", Some(rest)) = (word, rest.strip_prefix('*')) {
-        // What a glob takes has no name here.
-        if !base.is_empty() {
-            found.push((String::new(), base.clone()));
-        }
-        return rest;
-    }
-    let is_own = word.is_empty() || word == "self";
-    if !is_own {
-        base.push(word.to_owned());
-        if let Some(below) = rest.strip_prefix("::") {
-            let rest = paths(below, base, found);
-            base.pop();
-            return rest;
-        }
-    }
-    let (alias, rest) = match rest.strip_prefix(" as ") {
-        Some(alias) => self::word(alias),
-        None => (base.last().map_or("", String::as_str), rest),
-    };
-    if !base.is_empty() {
-        found.push((alias.to_owned(), base.clone()));
-    }
-    if !is_own {
-        base.pop();
-    }
-    rest
-}
-
-/// The identifier at the start of a text, and what follows.
-fn word(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(text.len()))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_found() {
-        let text =
-            "use crate::{a::{self, b as z, i::*}, c};\nuse super::super::d;\nuse crate::e;\n// crate::f\n\
-                    use super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
-        let found = imported(&code(text), &["x".to_owned(), "y".to_owned()]);
-        let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
-        assert_eq!(found, ["a", "a::b", "a::i", "c", "d", "e", "x::g"]);
-    }
-
-    #[test]
-    fn only_items_of_tests_are_left_out() {
-        let text =
-            "a;\n#[cfg(test)]\nmod tests;\nb;\n    #[cfg(test)]\n    fn c() {\n        d;\n    }\ne;\n\
-                    #[cfg(test)]\n#[path = \"x.rs\"]\nmod f {\n    g;\n}\nh;\n";
-        assert_eq!(code(text), "a;\nb;\ne;\nh;\n");
-    }
-
-    /// `folder::a` uses what its neighbor `b` defines, through the name that the folder has for it.
-    #[test]
-    fn cycles_behind_re_exports_are_found() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("folder")).unwrap();
-        for (file, text) in [
-            ("lib.rs", "mod folder;\nmod low;\npub use folder::A;\n"),
-            ("low.rs", "use crate::A;\n"),
-            (
-                "folder/mod.rs",
-                "#[cfg(test)]\nmod tests;\nmod a;\nmod b;\npub use a::A;\nuse self::b::{B as D, C};\n",
-            ),
-            ("folder/a.rs", "use super::D;\nuse crate::low;\n"),
-            ("folder/b.rs", "fn b() {\n    super::a::a();\n}\n"),
-        ] {
-            fs::write(dir.path().join(file), text).unwrap();
-        }
-        let files = ModuleGraph::read_files(dir.path()).unwrap();
-        assert_eq!(files.cycles(), [["folder::a", "folder::b", "low"]]);
-        let modules = ModuleGraph::read(dir.path()).unwrap();
-        assert_eq!(modules.cycles(), [["folder", "low"]]);
-    }
-
-    #[test]
-    fn cycles_of_folders_are_found() {
-        let mut graph = ModuleGraph::default();
-        for (from, to) in [("top::a::x", "top::b::x"), ("top::b::y", "top::a::y"), ("top::a::x", "low")] {
-            graph.imports.entry(from.into()).or_default().insert(to.into());
-            graph.imports.entry(to.into()).or_default();
-        }
-        assert!(graph.cycles().is_empty());
-        assert_eq!(graph.folders()["top"].cycles(), [["a", "b"]]);
-        assert!(graph.folders()["top::a"].cycles().is_empty());
-    }
-
-    #[test]
-    fn cycles_are_found_and_share_a_floor() {
-        let graph = |edges: &[(&str, &str)]| {
-            let mut graph = ModuleGraph::default();
-            for (from, to) in edges {
-                graph.imports.entry((*from).into()).or_default().insert((*to).into());
-                graph.imports.entry((*to).into()).or_default();
-            }
-            graph
-        };
-        assert!(graph(&[("a", "b"), ("a", "c"), ("b", "c")]).cycles().is_empty());
-        let tied = graph(&[("top", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "ground")]);
-        assert_eq!(tied.cycles(), [["a", "b", "c"]]);
-        let floors: Vec<_> = tied.floors().into_iter().collect();
-        assert_eq!(floors, [("a", 1), ("b", 1), ("c", 1), ("ground", 0), ("top", 2)]);
-    }
-
-    /// The crates hold the order among each other; this holds it within them.
-    #[test]
-    fn no_module_imports_in_a_cycle() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for of in ORDERED_CRATES {
-            let graph = ModuleGraph::read(&root.join(of)).expect(of);
-            assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
-            assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
-        }
-    }
-
-    #[test]
-    fn no_module_of_the_request_path_imports_one_above_it() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let graph = ModuleGraph::read(&root.join("server/apiserver/src")).expect("the request path");
-        assert_eq!(graph.disorder(&REQUEST_PATH), Vec::<String>::new());
-
-        let mut graph = ModuleGraph::default();
-        for (from, to) in [("low", "high"), ("high", "new"), ("new", "high")] {
-            graph.imports.entry(from.into()).or_default().insert(to.into());
-        }
-        let expected = ["low is below high and imports it", "new is not listed", "gone does not exist"];
-        assert_eq!(graph.disorder(&["low", "gone", "high"]), expected);
-    }
-
-    #[test]
-    fn no_file_imports_in_a_cycle() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        for of in ORDERED_CRATES {
-            let graph = ModuleGraph::read_files(&root.join(of)).expect(of);
-            assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
-            for (folder, graph) in graph.folders() {
-                assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}: {folder}");
-            }
-        }
-    }
-
-    /// The picture that the tour shows is drawn from the sources as they are.
-    #[test]
-    fn the_picture_of_the_request_path_is_current() {
-        const SOURCES: &str = "server/apiserver/src";
-        const PICTURE: &str = "docs/pictures/modules-apiserver.svg";
-        const TITLE: &str = "plinth-apiserver: which module imports which";
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let drawn = ModuleGraph::read(&root.join(SOURCES)).expect(SOURCES).to_svg(TITLE);
-        let shown = fs::read_to_string(root.join(PICTURE)).expect(PICTURE);
-        assert!(
-            shown == drawn,
-            "{PICTURE} is not that of the sources; draw it again, at the top of the repository:\n    \
-             cargo run --package plinth-tests --bin module-graph -- {SOURCES} '{TITLE}' > {PICTURE}"
-        );
-    }
-}
+mod tests;

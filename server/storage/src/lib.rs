@@ -26,6 +26,7 @@ mod continue_token;
 mod counts;
 mod damaged_value;
 mod encryption;
+mod fetched;
 mod header_index;
 mod informer;
 mod layout;
@@ -44,6 +45,7 @@ pub use encryption::{
     parse_encryption_config, Encryption, EncryptionConfigError, EncryptionError, EncryptionOptions,
     SealedValue,
 };
+pub use fetched::Fetched;
 pub use header_index::{HeaderIndex, IndexBuilder, Matches};
 pub use informer::{Informer, InformerChange, InformerView};
 pub use layout::{migrate_layout, MigratedLayout};
@@ -66,7 +68,6 @@ use plinth_registry::{
     StorageForm, DEFINITION_RESOURCE as DEFINITIONS,
 };
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -78,36 +79,6 @@ pub struct Store {
     engine: Engine,
     encryption: Arc<Encryption>,
     registry: Arc<Current>,
-}
-
-/// An object as it was read: the engine's record, whose value may be encrypted, and the decrypted value. The
-/// two are kept apart because a record that is passed back to the engine ([`Transaction::having_read`]) must
-/// be the engine's own: a decrypted one would put plain text on disk.
-#[derive(Clone, Debug)]
-pub struct Fetched {
-    record: Record,
-    /// Header and body in plain text.
-    pub value: Bytes,
-}
-
-impl Fetched {
-    /// The same record with another value, as another version of the API has it.
-    pub fn with_value(self, value: Bytes) -> Fetched {
-        Fetched { value, ..self }
-    }
-
-    /// The engine's own record.
-    pub fn into_record(self) -> Record {
-        self.record
-    }
-}
-
-impl Deref for Fetched {
-    type Target = Record;
-
-    fn deref(&self) -> &Record {
-        &self.record
-    }
 }
 
 impl Store {
@@ -153,7 +124,7 @@ impl Store {
             Cow::Borrowed(_) => record.value.clone(),
             Cow::Owned(plain) => Bytes::from(plain),
         };
-        Ok(Fetched { record, value })
+        Ok(Fetched::new(record, value))
     }
 
     /// Encrypts a value if its key's resource is configured to be.
@@ -167,7 +138,7 @@ impl Store {
     /// Whether a record should be rewritten although its value has not changed, because the configuration now
     /// has another key or provider.
     pub fn is_stale(&self, record: &Fetched) -> bool {
-        self.encryption.is_stale(&record.record.key, &record.record.value)
+        self.encryption.is_stale(&record.key, record.stored_value())
     }
 
     /// The engine, for feeds and statistics.

@@ -3,8 +3,8 @@
 use plinth_codec::{json, Map, Value};
 use plinth_engine::Revision;
 
+use super::fetched::Fetched;
 use super::stored::{HeaderFields, Stored, BODY_START};
-use super::Fetched;
 use plinth_api::ApiError;
 use plinth_registry::{convert_stored, convert_to_storage, ResourceType};
 

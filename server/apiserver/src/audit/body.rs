@@ -6,7 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 
-use super::{answered_object, Recording, MAX_OBJECT_BYTES, TRUNCATED};
+use super::event::{MAX_OBJECT_BYTES, TRUNCATED};
+use super::recording::{answered_object, Recording};
 use plinth_api::Layer;
 use plinth_http::BodyObserver;
 

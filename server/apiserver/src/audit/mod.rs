@@ -13,6 +13,7 @@ mod event;
 mod log;
 pub mod options;
 pub mod policy;
+mod recording;
 mod sinks;
 mod throttle;
 mod webhook;
@@ -20,28 +21,28 @@ mod webhook;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, USER_AGENT};
 use hyper::{Response, Uri};
 use parking_lot::Mutex;
-use plinth_codec::schema::{self, GVK};
-use plinth_codec::{cbor, json, protobuf, tree, yaml, Value};
+use plinth_codec::{json, yaml, Value};
 
 use body::BodyRecorder;
 pub use options::AuditOptions;
 pub use policy::PolicyError;
 
 use crate::flow_control;
-use counters::{Counters, EventLost};
-use event::{Event, EventFormat, ObjectRef, MAX_OBJECT_BYTES, TRUNCATED};
+use counters::Counters;
+use event::{Event, EventFormat, ObjectRef};
 use log::Log;
 use options::LogFormat;
 use plinth_api::{ApiError, Latencies, Route, User};
 use plinth_http::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
+use recording::{answered_object, Recording};
 use sinks::Sinks;
 use webhook::AuditWebhook;
 
@@ -235,83 +236,6 @@ impl Audit {
     }
 }
 
-/// A recorded request. The lock is held to change or encode the event, never across an await.
-struct Recording {
-    sinks: Arc<Sinks>,
-    long_running: bool,
-    /// Whether authentication failed. Then there is a single event, of stage ResponseStarted, as upstream's.
-    unauthenticated: bool,
-    latencies: Arc<Latencies>,
-    /// Which stages have been written: [`STARTED`], [`ENDED`]. Used by the request's own steps only, which
-    /// are sequential.
-    written: AtomicU8,
-    event: Mutex<Event>,
-}
-
-/// ResponseStarted has been written.
-const STARTED: u8 = 1;
-/// The last stage has been written.
-const ENDED: u8 = 2;
-
-impl Recording {
-    async fn write(&self, stage: AuditStage) -> Result<(), EventLost> {
-        self.mark_written(stage);
-        // Boxed, since most requests are not recorded.
-        Box::pin(self.sinks.write(&self.event, stage)).await
-    }
-
-    fn write_now(&self, stage: AuditStage) {
-        self.mark_written(stage);
-        self.sinks.write_now(&self.event, stage);
-    }
-
-    /// Marks a stage as written, even if the request is dropped while that happens.
-    fn mark_written(&self, stage: AuditStage) {
-        let written = match stage {
-            AuditStage::RequestReceived => 0,
-            AuditStage::ResponseStarted if self.unauthenticated => STARTED | ENDED,
-            AuditStage::ResponseStarted => STARTED,
-            AuditStage::ResponseComplete | AuditStage::Panic => ENDED,
-        };
-        self.written.fetch_or(written, Ordering::Relaxed);
-    }
-
-    /// Annotates the latencies of a slow request.
-    fn annotate_latencies(&self) {
-        let mut event = self.event.lock();
-        let total = event.received.elapsed().unwrap_or_default();
-        for (name, time) in self.latencies.annotations(total) {
-            event.annotate(name.into(), time);
-        }
-    }
-
-    /// Writes the last event without waiting.
-    fn finish_now(&self) {
-        self.annotate_latencies();
-        self.write_now(AuditStage::ResponseComplete);
-    }
-}
-
-/// A request that is dropped because its client has disconnected ends as upstream's does (k8s.io/apiserver
-/// `pkg/endpoints/filters/audit.go`).
-impl Drop for Recording {
-    fn drop(&mut self) {
-        let written = self.written.load(Ordering::Relaxed);
-        if written & ENDED != 0 {
-            return;
-        }
-        let disconnected =
-            || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
-        self.event.get_mut().response.get_or_insert_with(disconnected);
-        if written & STARTED == 0 && (self.long_running || self.unauthenticated) {
-            self.write_now(AuditStage::ResponseStarted);
-        }
-        if !self.unauthenticated {
-            self.finish_now();
-        }
-    }
-}
-
 /// Records a request for the audit log; does nothing if the request is not recorded. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Recorder(Option<Arc<Recording>>);
@@ -448,27 +372,6 @@ impl Recorder {
         recording.event.lock().response = Some((500, Some(error.to_status())));
         let _ = recording.write(AuditStage::Panic).await;
     }
-}
-
-/// Decodes the response object, in any encoding; `None` if it is not an API object.
-fn answered_object(bytes: &[u8], headers: &HeaderMap) -> Option<Value> {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let media = content_type.split(';').next().unwrap_or_default().trim();
-    let object = match media {
-        "application/json" => json::parse(bytes).ok(),
-        "application/yaml" => yaml::to_value(bytes).ok().map(|(tree, _)| tree),
-        "application/cbor" => cbor::decode(bytes).ok(),
-        "application/vnd.kubernetes.protobuf" => {
-            let envelope = protobuf::decode(bytes).ok()?;
-            let (api_version, kind): (&str, &str) = (&envelope.api_version, &envelope.kind);
-            let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-            let gvk = GVK::new(group, version, kind);
-            let schema = schema::builtin();
-            protobuf::decode_object(envelope.raw, Some(&gvk), schema, schema.kind(&gvk)?).ok()
-        }
-        _ => None,
-    };
-    object.filter(|object: &Value| object.get("kind").is_some())
 }
 
 /// The client's address, then those of proxies (k8s.io/apimachinery `util/net.SourceIPs`).

@@ -1,8 +1,10 @@
 //! The events of a request from the first to the last.
 
 use super::*;
+use hyper::header::CONTENT_TYPE;
 use hyper::Method;
 use plinth_api::parse_route;
+use plinth_codec::tree;
 
 fn audit(dir: &std::path::Path, rules: &str) -> Audit {
     let policy = dir.join("policy.yaml");

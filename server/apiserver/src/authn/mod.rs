@@ -17,7 +17,9 @@
 //! [`impersonation`] is the step after it.
 
 pub mod anonymous;
+mod authenticated;
 pub mod bootstrap_token;
+mod error;
 pub mod impersonation;
 mod notices;
 pub mod oidc;
@@ -40,83 +42,17 @@ use plinth_api::User;
 
 use crate::metrics::{ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
-use plinth_http::TlsError;
 use plinth_pki::JOIN_PATH;
 use plinth_storage::Store;
 
 pub use anonymous::Anonymous;
+pub use authenticated::Authenticated;
+pub use error::{AuthenticationSetupError, AuthnError};
 pub use notices::Notice;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
 pub use trust::{ClusterAuthenticationInfo, TrustedProxy};
 pub use x509::{CertificateAuthenticator, Peer};
-
-/// Why credentials were refused. Clients get a bare 401, lest the answer help an attacker; the reason is in
-/// the log, and in the status of a TokenReview.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthnError {
-    /// A client certificate that is not trusted or has no common name.
-    #[error("client certificate: {0}")]
-    Certificate(String),
-    /// A certificate that is not the front proxy's.
-    #[error("front proxy: {0}")]
-    Proxy(String),
-    /// A bearer token that no authenticator recognizes.
-    #[error("invalid bearer token")]
-    InvalidToken,
-    /// A service account token that is invalid, expired or revoked.
-    #[error(transparent)]
-    ServiceAccount(#[from] service_account::TokenError),
-    /// An ID token that is invalid or cannot be verified.
-    #[error(transparent)]
-    Oidc(#[from] oidc::OidcError),
-    /// The webhook could not be called, or refused the token.
-    #[error(transparent)]
-    Webhook(#[from] webhook::TokenWebhookError),
-    /// WebSocket subprotocols with an invalid token.
-    #[error(transparent)]
-    WebSocket(#[from] websocket::ProtocolError),
-    /// The objects needed to verify the credentials could not be read.
-    #[error("{0}")]
-    Storage(String),
-    /// No credentials, and anonymous requests are not allowed.
-    #[error("no credentials")]
-    NoCredentials,
-    /// Several authenticators returned errors.
-    #[error("[{}]", texts(.0))]
-    Several(Vec<AuthnError>),
-}
-
-fn texts(errors: &[AuthnError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-impl AuthnError {
-    /// The error as reported by a TokenReview: upstream tries its own tokens first, which adds their error.
-    pub fn for_review(self) -> AuthnError {
-        AuthnError::merge(vec![AuthnError::InvalidToken, self]).unwrap_or(AuthnError::InvalidToken)
-    }
-
-    /// Merges errors, without duplicates; `None` for none.
-    fn merge(errors: Vec<AuthnError>) -> Option<AuthnError> {
-        let mut all: Vec<AuthnError> = Vec::new();
-        for error in errors {
-            let members = match error {
-                AuthnError::Several(members) => members,
-                one => vec![one],
-            };
-            for member in members {
-                if !all.contains(&member) {
-                    all.push(member);
-                }
-            }
-        }
-        match all.len() {
-            0 | 1 => all.pop(),
-            _ => Some(AuthnError::Several(all)),
-        }
-    }
-}
 
 /// The user of a request.
 #[derive(Clone, Debug)]
@@ -126,46 +62,6 @@ pub struct Identity {
     /// If the sender impersonates the user: the constrained permission that allows it, empty for the
     /// legacy verb. For audit.
     pub impersonated: Option<String>,
-}
-
-/// A user, and for which of the requested audiences.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authenticated {
-    /// Who the credentials belong to.
-    pub user: Arc<User>,
-    /// The audiences; empty when none were requested.
-    pub audiences: Vec<String>,
-}
-
-/// Why the authenticators cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum AuthenticationSetupError {
-    /// A file of authorities is invalid.
-    #[error("{flag}: {source}")]
-    Authorities {
-        /// The flag that names the file.
-        flag: &'static str,
-        /// What is wrong with it.
-        source: TlsError,
-    },
-    /// A key file is invalid.
-    #[error(transparent)]
-    Key(#[from] plinth_pki::KeyError),
-    /// The token file is invalid.
-    #[error(transparent)]
-    TokenFile(#[from] token_file::TokenFileError),
-    /// The OpenID Connect configuration is invalid.
-    #[error(transparent)]
-    Oidc(#[from] oidc::config::ConfigError),
-    /// The kubeconfig of the authentication webhook is invalid.
-    #[error(transparent)]
-    Webhook(#[from] crate::egress::KubeconfigError),
-    /// An invalid header name of the front proxy.
-    #[error("{0:?} is no name of a header")]
-    HeaderName(String),
-    /// Flags that are contradictory or out of range.
-    #[error("{0}")]
-    Flag(String),
 }
 
 /// What the authenticators need in addition to their options.

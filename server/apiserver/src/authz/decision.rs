@@ -75,3 +75,18 @@ impl Decision {
         self.verdict == Verdict::Allow
     }
 }
+
+/// Joins errors (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): a single one is returned as is, several
+/// in brackets without duplicates.
+pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> String {
+    let mut distinct: Vec<&str> = Vec::with_capacity(errors.len());
+    for error in errors.iter().map(AsRef::as_ref) {
+        if !distinct.contains(&error) {
+            distinct.push(error);
+        }
+    }
+    match distinct.as_slice() {
+        [one] => (*one).to_owned(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}

@@ -28,7 +28,7 @@ pub mod webhook;
 
 pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, Target};
 pub use authorized::{Authorized, AuthorizedPath};
-pub use decision::{Decision, Reason, Verdict};
+pub use decision::{aggregate, Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 
 use std::path::Path;
@@ -314,21 +314,6 @@ pub fn denied(attributes: &Attributes<'_>, reason: &Reason) -> ApiError {
     };
     error.denied = true;
     error
-}
-
-/// Joins errors (k8s.io/apimachinery `pkg/util/errors`, `Aggregate`): a single one is returned as is, several
-/// in brackets without duplicates.
-pub fn aggregate<T: AsRef<str>>(errors: &[T]) -> String {
-    let mut distinct: Vec<&str> = Vec::with_capacity(errors.len());
-    for error in errors.iter().map(AsRef::as_ref) {
-        if !distinct.contains(&error) {
-            distinct.push(error);
-        }
-    }
-    match distinct.as_slice() {
-        [one] => (*one).to_owned(),
-        many => format!("[{}]", many.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use hyper::Response;
 use plinth_codec::Value;
 
 use super::{Context, Outcome, TransactionParts};
+use crate::authz::{Attributes, Decision, ResourceTarget};
 use plinth_api::{metadata_text, ApiError, Cause};
 use plinth_http::{Body, RequestBody};
 use plinth_registry::ResourceType;
@@ -35,6 +36,14 @@ pub struct Write<'a> {
     pub new: &'a Value,
     /// What it replaces.
     pub old: Option<&'a Value>,
+}
+
+impl Write<'_> {
+    /// Asks whether the writer may do that to a resource.
+    pub(crate) async fn authorize(self, verb: &str, target: ResourceTarget<'_>) -> Decision {
+        let cx = self.cx;
+        cx.server.authorizer.authorize(&Attributes::resource(&cx.user, verb, target)).await
+    }
 }
 
 /// What one kind does; the default is nothing.

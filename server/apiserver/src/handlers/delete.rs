@@ -281,9 +281,9 @@ pub(super) async fn delete_collection(
     // limit.
     list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
-    let plan = list::plan(&cx, selection).await?;
+    let plan = list::Plan::new(&cx, selection).await?;
     let options = DeleteOptions::of(&cx, incoming).await?;
-    let form = super::storage(&cx)?;
+    let form = storage(&cx)?;
     let mut range = plan.range.clone();
     let mut left = match plan.limit {
         0 => usize::MAX,
@@ -379,7 +379,7 @@ impl Remaining {
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
 pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remaining, ApiError> {
-    let form = super::storage(cx)?;
+    let form = storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
     let mut range = prefix_range(&cx.info.collection_key(&cx.resource)?);
@@ -478,4 +478,12 @@ async fn step(
         }
     }
     Ok((selected, next))
+}
+
+/// How the objects of the resource are stored.
+///
+/// # Errors
+/// 405 for a resource that is not stored.
+fn storage(cx: &Context) -> Result<&plinth_registry::StorageForm, ApiError> {
+    cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
 }

@@ -194,11 +194,3 @@ pub(crate) fn fits_scope(row: &Resource, info: &RequestInfo) -> bool {
         false => !info.is_below_namespace,
     }
 }
-
-/// How the objects of the resource are stored.
-///
-/// # Errors
-/// 405 for a resource that is not stored.
-fn storage(cx: &Context) -> Result<&plinth_registry::StorageForm, ApiError> {
-    cx.resource.storage.as_ref().ok_or_else(ApiError::method_not_allowed)
-}

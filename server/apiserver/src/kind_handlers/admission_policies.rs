@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::authorize;
 use crate::authz::{Decision, ResourceTarget};
 use crate::context::{Outcome, Write};
 use plinth_api::{ApiError, Cause, User, MASTERS_GROUP};
@@ -87,7 +86,7 @@ async fn policy(write: Write<'_>, errors: &mut Vec<Cause>) {
     let Parameters { group, version, resource, .. } = Parameters::of(kind, &write.cx.registry);
     let target =
         ResourceTarget { group, version, resource, name: "*", namespace: "*", ..ResourceTarget::default() };
-    let decision = authorize(write, "get", target).await;
+    let decision = write.authorize("get", target).await;
     let why = || {
         format!(
             "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
@@ -129,7 +128,7 @@ async fn binding(write: Write<'_>, errors: &mut Vec<Cause>) {
         namespace: text(reference, "namespace"),
         ..ResourceTarget::default()
     };
-    let decision = authorize(write, verb, target).await;
+    let decision = write.authorize(verb, target).await;
     let user = shown(&write.cx.user);
     let why = || {
         let everywhere = format!(

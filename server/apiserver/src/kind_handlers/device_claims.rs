@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use plinth_codec::Value;
 
-use super::authorize;
 use crate::authz::{denied, Attributes, Reason, ResourceTarget};
 use crate::context::{Outcome, Write};
 use plinth_api::{ApiError, Cause, User};
@@ -114,7 +113,7 @@ fn target<'a>(
 
 /// Why the authorizers do not allow it, as upstream's 403 says it.
 async fn refused(write: Write<'_>, verb: &str, target: ResourceTarget<'_>) -> Option<String> {
-    let decision = authorize(write, verb, target).await;
+    let decision = write.authorize(verb, target).await;
     if decision.allowed() {
         return None;
     }

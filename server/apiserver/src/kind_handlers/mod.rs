@@ -22,7 +22,6 @@ mod service_account_tokens;
 mod virtual_resources;
 
 use crate::authz::rbac::{self, escalation};
-use crate::authz::{Attributes, Decision, ResourceTarget};
 use crate::context::{key_namespace, Endpoint, KindHandler, Outcome, Write};
 use plinth_registry::ResourceType;
 
@@ -125,12 +124,6 @@ fn check_grant(write: Write<'_>) -> Outcome<'_, ()> {
         let written = escalation::RoleWrite { user: &cx.user, plural, namespace, name, new, old };
         escalation::check(&cx.server.authorizer, written).await
     })
-}
-
-/// Asks whether the writer may do that to a resource.
-async fn authorize(write: Write<'_>, verb: &str, target: ResourceTarget<'_>) -> Decision {
-    let cx = write.cx;
-    cx.server.authorizer.authorize(&Attributes::resource(&cx.user, verb, target)).await
 }
 
 #[cfg(test)]

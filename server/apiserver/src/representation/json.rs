@@ -4,7 +4,9 @@ use plinth_codec::json as codec;
 use plinth_codec::negotiate::Transform;
 use plinth_codec::Value;
 
-use super::{EventType, Item, ListMeta, Representation};
+use super::item::{EventType, Item, ListMeta};
+use super::negotiated::Representation;
+use super::tree;
 use plinth_api::ApiError;
 
 /// One object with its type metadata.
@@ -72,7 +74,7 @@ pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) 
 }
 
 pub(super) fn list_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
-    let (kind, api_version) = super::tree::list_type_meta(r);
+    let (kind, api_version) = tree::list_type_meta(r);
     out.extend_from_slice(b"{\"kind\":\"");
     out.extend_from_slice(kind.as_bytes());
     out.extend_from_slice(b"\",\"apiVersion\":\"");
@@ -99,7 +101,7 @@ pub(super) fn list_meta(r: &Representation, meta: &ListMeta, out: &mut Vec<u8>) 
     out.extend_from_slice(b"\"metadata\":{\"resourceVersion\":\"");
     out.extend_from_slice(meta.resource_version.as_bytes());
     out.push(b'"');
-    if !meta.continue_token.is_empty() || super::tree::states_continue(r) {
+    if !meta.continue_token.is_empty() || tree::states_continue(r) {
         out.extend_from_slice(b",\"continue\":\"");
         out.extend_from_slice(meta.continue_token.as_bytes());
         out.push(b'"');

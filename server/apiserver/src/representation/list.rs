@@ -18,7 +18,9 @@ use plinth_codec::protobuf::ListFrame;
 use plinth_codec::schema::{Schema, TypeId, GVK};
 use plinth_codec::{cbor, json as text, protobuf, tree as tree_of, yaml, Map, Value};
 
-use super::{json, table, tree, Item, ListMeta, Representation};
+use super::item::{Item, ListMeta};
+use super::negotiated::Representation;
+use super::{json, table, tree};
 use plinth_api::ApiError;
 use plinth_storage::Lengths;
 
@@ -72,12 +74,11 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
             }
             (Encoding::Protobuf, _) => {
                 let kind = &r.resource.row.kind;
-                let (schema, id) = r
-                    .served_type()
+                let (schema, id) = tree::served_type(r)
                     .ok_or_else(|| ApiError::internal(format!("{kind} has no protobuf form")))?;
                 ListForm::Protobuf(schema, id)
             }
-            (Encoding::Cbor, _) => ListForm::Cbor(r.served_type()),
+            (Encoding::Cbor, _) => ListForm::Cbor(tree::served_type(r)),
         };
         let (waiting, json) = Default::default();
         Ok(ListWriter { representation, form, first: true, waiting, json })
@@ -252,7 +253,7 @@ fn json_item(r: &Representation, item: &Item<'_>, first: bool, out: &mut Vec<u8>
     match r.accepted.transform {
         Transform::Table(version) => table::row(r, version, item, out)?,
         _ if r.is_served_version(item) => json::item(r, item, out),
-        _ => json::item_tree(r, r.transformed(item)?, out),
+        _ => json::item_tree(r, tree::transformed(r, item)?, out),
     }
     Ok(())
 }

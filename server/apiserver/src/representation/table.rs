@@ -1,11 +1,13 @@
 //! Tables: rows projected from the stored bytes, written as JSON.
 
 use plinth_codec::negotiate::{Encoding, MetaVersion};
-use plinth_codec::table::{self as codec, RowObject, Writer};
+use plinth_codec::table::{self as codec, IncludeObject, RowObject, Writer};
 use plinth_codec::yaml;
 use plinth_codec::{json, Value};
 
-use super::{json as spliced, IncludeObject, Item, ListMeta, Representation};
+use super::item::{Item, ListMeta};
+use super::negotiated::Representation;
+use super::{json as spliced, tree};
 use plinth_api::ApiError;
 use plinth_kinds::scale;
 
@@ -98,7 +100,7 @@ fn written(
         let tree = json::parse(&text).map_err(ApiError::internal)?;
         match r.accepted.encoding {
             Encoding::Yaml => yaml::write(&tree, out),
-            _ => super::write_tree(&tree, r.resource.schema, r.accepted.encoding, r.pretty, out)?,
+            _ => tree::write(&tree, r.resource.schema, r.accepted.encoding, r.pretty, out)?,
         }
     }
     Ok(())
@@ -145,7 +147,7 @@ fn of_rows(
                 RowObject::Metadata(&metadata)
             }
             IncludeObject::Object => {
-                super::write_tree(item, r.resource.schema, Encoding::Json, false, &mut whole)?;
+                tree::write(item, r.resource.schema, Encoding::Json, false, &mut whole)?;
                 RowObject::Object(&[whole.trim_ascii_end()])
             }
         };
@@ -156,7 +158,7 @@ fn of_rows(
         (Encoding::Json, false) => out.append(&mut text),
         (encoding, pretty) => {
             let tree = json::parse(&text).map_err(ApiError::internal)?;
-            super::write_tree(&tree, r.resource.schema, encoding, pretty, out)?;
+            tree::write(&tree, r.resource.schema, encoding, pretty, out)?;
         }
     }
     Ok(())
@@ -165,7 +167,7 @@ fn of_rows(
 /// A bookmark in a watch of Tables: one row without cells that carries the object.
 pub(super) fn bookmark(r: &Representation, version: MetaVersion, bookmark: Value) -> Value {
     use plinth_codec::{tree, Map};
-    let partial = super::tree::partial(bookmark.clone(), version);
+    let partial = tree::partial(bookmark.clone(), version);
     let object = match r.include {
         IncludeObject::None => Value::Null,
         IncludeObject::Metadata => partial,

@@ -1,13 +1,14 @@
 //! Encodings of object trees: YAML, protobuf, CBOR, indented JSON, bookmarks, errors.
 
-use plinth_codec::negotiate::{Encoding, MetaVersion};
+use plinth_codec::negotiate::{Encoding, MetaVersion, Transform};
 use plinth_codec::protobuf::{self, WatchEvent};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::yaml;
 use plinth_codec::{cbor, json, tree, Map, Value};
 use plinth_engine::Revision;
 
-use super::{EventType, ListMeta, Representation};
+use super::item::{EventType, Item, ListMeta};
+use super::negotiated::Representation;
 use plinth_api::ApiError;
 
 /// Writes a tree with type metadata.
@@ -74,6 +75,27 @@ pub fn write_document(
         _ => write(&document.tree, schema, accepted.encoding, false, out)?,
     }
     Ok(())
+}
+
+/// The schema type of an encoded object, if it has one.
+pub(super) fn served_type(r: &Representation) -> Option<(&'static Schema, TypeId)> {
+    match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => {
+            let (group, version) = v.api_version().rsplit_once('/')?;
+            find_type(r.resource.schema, &GVK::new(group, version, "PartialObjectMetadata"))
+        }
+        _ if r.resource.is_custom() => None,
+        _ => Some((r.resource.schema, r.resource.root)),
+    }
+}
+
+/// The tree after `as=PartialObjectMetadata`.
+pub(super) fn transformed(r: &Representation, item: &Item<'_>) -> Result<Value, ApiError> {
+    let tree = r.tree(item)?;
+    Ok(match r.accepted.transform {
+        Transform::PartialObjectMetadata(v) | Transform::PartialObjectMetadataList(v) => partial(tree, v),
+        _ => tree,
+    })
 }
 
 fn gvk_of(tree: &Value) -> GVK {

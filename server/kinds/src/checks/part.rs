@@ -8,7 +8,6 @@ use std::fmt::{self, Display};
 use plinth_api::{Cause, FieldPath};
 use plinth_codec::{Map, Value};
 
-use crate::checks::Check;
 use crate::path;
 
 /// Errors of a text, appended with the path given.
@@ -262,6 +261,13 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Reports an invalid value that the message does not show.
+    pub fn invalid_unshown(&self, key: &str, why: &str) {
+        let mut error = Cause::invalid(self.path(key), Value::Null, "");
+        error.message = format!("Invalid value: {why}");
+        self.push(error);
+    }
+
     /// The value is not valid.
     pub fn invalid(&self, key: impl Display, value: impl Into<Value>, why: &str) {
         self.push(Cause::invalid(self.path(key), value, why));
@@ -308,11 +314,6 @@ impl<'a> Part<'a> {
             self.push(Cause::too_many(self.path(key), count, most));
         }
         count <= most
-    }
-
-    /// Runs rows on the part.
-    pub fn check(&self, checks: &[Check]) {
-        super::run(checks, self);
     }
 
     /// Reports each error that the function returns for a text.

@@ -5,8 +5,7 @@ use plinth_codec::names;
 use crate::checks::Check::{self, OptionalText, RequiredOneOf};
 use crate::checks::Part;
 
-/// Message for an invalid port number.
-pub(crate) const PORT: &str = "must be between 1 and 65535, inclusive";
+pub(crate) use crate::checks::messages::PORT;
 
 pub(crate) fn is_port(number: i64) -> bool {
     (1..=65_535).contains(&number)

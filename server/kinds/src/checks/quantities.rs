@@ -9,6 +9,8 @@ use plinth_codec::{names, Value};
 use crate::checks::Part;
 use plinth_codec::tree;
 
+pub(crate) use crate::checks::messages::NOT_NEGATIVE;
+
 /// Whose resources are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -16,9 +18,6 @@ pub(crate) enum Kind {
     /// A pod as a whole.
     Pod,
 }
-
-/// Message for a negative quantity.
-pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// Standard resource names, which need no domain, of amounts.
 const MEASURED: &[&str] = &[

@@ -15,8 +15,9 @@ use crate::checks::{Part, PartError};
 use crate::path::{at, text};
 use crate::pod_template::env::{ENV_FROM, VARIABLE};
 use crate::pod_template::file_paths::{has_backsteps, local_path};
+use crate::pod_template::pod_context::PodContext;
 use crate::pod_template::volume::PULL_POLICIES;
-use crate::pod_template::{handler, security, PodContext};
+use crate::pod_template::{handler, security};
 
 const COMMON: &[Check] = &[
     RequiredText("name", names::dns1123_label_errors),

@@ -4,7 +4,7 @@ use crate::checks::ports::{must_be_port, port_or_name};
 use crate::checks::Check::{self, AtLeast, By, MustBe, Required, Within};
 use crate::checks::Part;
 use crate::path::text;
-use crate::pod_template::PodContext;
+use crate::pod_template::pod_context::PodContext;
 
 const ONE_HANDLER: &str = "may not specify more than 1 handler type";
 

@@ -8,22 +8,22 @@ pub(crate) mod defaults;
 pub(crate) mod env;
 pub(crate) mod file_paths;
 pub(crate) mod handler;
+mod pod_context;
 pub mod scheduling;
 pub(crate) mod security;
 pub(crate) mod volume;
 pub(crate) mod volume_paths;
 pub(crate) mod warnings;
 
-use std::collections::{BTreeSet, HashMap};
-
 use plinth_api::{annotation_errors, label_errors};
 use plinth_codec::{names, Value};
 
 use crate::checks::Check::{self, AnyText, By, Each, EachUniqueElement, In, Is, OneOf, Range, Text};
 use crate::checks::{address, quantities, Part};
-use crate::path::{at, int, list, text};
 use crate::pod_template::scheduling::AFFINITY_CHECKS;
 use crate::pod_template::security::POD_CHECKS;
+
+pub(crate) use crate::pod_template::pod_context::PodContext;
 
 const DNS_POLICIES: &[&str] = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 
@@ -42,49 +42,6 @@ pub(crate) const TEMPLATE_CHECKS: &[Check] = &[By(|template| {
         template.forbidden("spec.ephemeralContainers", why);
     }
 })];
-
-/// What containers are validated against.
-pub(crate) struct PodContext<'a> {
-    /// The valid volumes, by name.
-    volumes: HashMap<&'a str, &'a Value>,
-    /// Names of the pod's resource claims.
-    claims: BTreeSet<&'a str>,
-    /// `terminationGracePeriodSeconds`.
-    grace: Option<i64>,
-    /// The pod's `restartPolicy`.
-    restart: &'a str,
-    /// Whether the pod runs in the user namespace of the node.
-    host_users: bool,
-    /// `os.name`.
-    os: Option<&'a str>,
-}
-
-impl<'a> PodContext<'a> {
-    /// The context of the containers of a spec.
-    pub fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> PodContext<'a> {
-        let claims = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name"));
-        PodContext {
-            volumes,
-            claims: claims.filter(|name| !name.is_empty()).collect(),
-            grace: int(spec, "terminationGracePeriodSeconds"),
-            restart: text(spec, "restartPolicy"),
-            host_users: at(spec, "hostUsers").and_then(Value::as_bool) != Some(false),
-            os: at(spec, "os").map(|os| text(os, "name")),
-        }
-    }
-
-    /// The context of ephemeral containers, which are added to a running pod: its volumes have been
-    /// validated.
-    pub fn of_running(pod: &'a Value) -> Option<PodContext<'a>> {
-        let spec = pod.get("spec")?;
-        let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
-        Some(PodContext::of(spec, volumes))
-    }
-
-    fn volume(&self, name: &str) -> Option<&'a Value> {
-        self.volumes.get(name).copied()
-    }
-}
 
 const SECCOMP: &str = "seccomp.security.alpha.kubernetes.io/pod";
 

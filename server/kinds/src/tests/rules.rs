@@ -289,7 +289,11 @@ const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "server/kinds/src/tests/policies.rs"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "server/kinds/src/tests/defaults.rs"),
     ("admissionregistration.k8s.io", "validatingadmissionpolicies", "server/kinds/src/tests/policies.rs"),
-    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings", "server/kinds/src/tests/policies.rs"),
+    (
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicybindings",
+        "server/kinds/src/tests/policies.rs",
+    ),
     ("apiextensions.k8s.io", "customresourcedefinitions", "codec/structural/src/tests/definition.rs"),
     ("apps", "replicasets", "server/kinds/src/tests/statuses.rs"),
     (

@@ -1,16 +1,14 @@
-//! CustomResourceDefinitions, and the registry rows that they define.
+//! CustomResourceDefinitions and their versions.
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`definition`] | a definition |
 //! | [`naming`], [`approval`] | its accepted names; protected groups |
-//! | [`rows`] | its rows, one per served version |
+//! | [`version`] | what a custom resource has in one version |
 //! | [`schema`] | the schema of a version, compiled when needed |
-//! | [`validate`] | validation of objects |
 
 pub(crate) mod approval;
 pub(crate) mod definition;
 pub(crate) mod naming;
-pub(crate) mod rows;
 pub(crate) mod schema;
-pub(crate) mod validate;
+pub(crate) mod version;

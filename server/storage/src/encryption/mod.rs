@@ -9,6 +9,7 @@
 
 mod cipher;
 mod config;
+mod error;
 mod kms;
 mod options;
 mod provider;
@@ -25,66 +26,21 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 
 pub use config::{parse_encryption_config, EncryptionConfigError};
+pub use error::EncryptionError;
 pub use options::EncryptionOptions;
 pub use wire::SealedValue;
 
 use crate::damaged_value::DamagedValue;
 use crate::stored::{self, Header};
 use config::{ResourceRule, Selector};
+use error::TransformError;
 use kms::Kms;
-use plinth_api::ApiError;
 use plinth_http::RemoteWaits;
 use plinth_registry::{is_custom_key, key_without_start};
 use provider::Providers;
 
 /// How often the configuration file is checked for changes if automatic reload is on.
 const RELOAD_PERIOD: Duration = Duration::from_secs(2);
-
-/// A stored value that cannot be decrypted, or a new one that cannot be encrypted.
-#[derive(Debug, thiserror::Error)]
-#[error("unable to transform key {key:?}: {cause}")]
-pub struct EncryptionError {
-    key: String,
-    cause: TransformError,
-}
-
-/// The cause of an [`EncryptionError`].
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum TransformError {
-    /// No configured provider of the resource can decrypt it.
-    #[error("no matching prefix found")]
-    NoProvider,
-    /// It is encrypted with a key that is not configured.
-    #[error("no matching key was found for the provided {0} transformer")]
-    NoKey(String),
-    /// It is not a valid stored value.
-    #[error(transparent)]
-    Damaged(#[from] DamagedValue),
-    /// The cipher failed.
-    #[error(transparent)]
-    Cipher(#[from] cipher::CipherError),
-    /// The KMS plugin is unavailable or returned an error.
-    #[error("kms provider {name:?}: {error}")]
-    Kms {
-        /// Name of the plugin.
-        name: String,
-        /// The plugin's error.
-        error: String,
-    },
-}
-
-impl EncryptionError {
-    /// Whether the error concerns this value alone; errors of a plugin are transient and concern all values.
-    pub fn affects_only_this_value(&self) -> bool {
-        !matches!(self.cause, TransformError::Kms { .. })
-    }
-}
-
-impl From<EncryptionError> for ApiError {
-    fn from(error: EncryptionError) -> ApiError {
-        ApiError::internal(error)
-    }
-}
 
 /// The active configuration. The lock is held to clone or to replace an `Arc`.
 #[derive(Default)]

@@ -2,9 +2,9 @@
 
 use super::cipher::{Cipher, Kind};
 use super::config::ProviderConfig;
+use super::error::TransformError;
 use super::kms::Kms;
 use super::wire::{SealedValue, KMS};
-use super::TransformError;
 use plinth_http::RemoteWaits;
 
 /// The providers of one entry of the configuration, in order.

@@ -11,7 +11,7 @@ use super::authenticators::{
     ClaimMappings, ClaimRule, Configuration, IssuerConfig, JwtAuthenticator, PrefixedClaim,
 };
 use super::expressions::Expressions;
-use super::OidcOptions;
+use super::options::OidcOptions;
 use crate::egress::tls;
 
 /// Why a configuration cannot be used.

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use hyper::header::HeaderValue;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
+use super::claims::{sources, untrusted_issuer, ClaimSource, Claims, OidcError};
 use super::provider::{self, Provider};
-use super::{Claims, OidcError, TokenRequirements};
+use super::requirements::TokenRequirements;
 use crate::egress::client::Bounds;
 use crate::egress::AnswerCache;
 use plinth_pki::{unix_now, LONGEST_JWT};
@@ -37,43 +37,6 @@ const CACHE_TTL: Duration = Duration::from_secs(10);
 const MAX_CACHED: usize = 256;
 /// Issuers whose keys are cached.
 const MAX_PROVIDERS: usize = 16;
-
-/// The source of a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct ClaimSource {
-    /// Empty for an aggregated claim.
-    #[serde(default)]
-    endpoint: String,
-    /// Bearer token for the endpoint; may be empty.
-    #[serde(default)]
-    access_token: String,
-}
-
-/// Sources by claim.
-pub(super) type Sources = BTreeMap<String, ClaimSource>;
-
-/// Reads the sources of claims.
-///
-/// # Errors
-/// When a claim has no source.
-pub(super) fn sources(claims: &Claims) -> Result<Sources, OidcError> {
-    let error = |what: &str| OidcError::Claims(what.to_owned());
-    let unread = |why: serde_json::Error| OidcError::Claims(format!("failed to unmarshal claims: {why}"));
-    let Some(names) = claims.get("_claim_names").filter(|names| !names.is_null()) else {
-        return Ok(Sources::new());
-    };
-    let names: BTreeMap<String, String> = Deserialize::deserialize(names).map_err(unread)?;
-    let known: Sources = match claims.get("_claim_sources") {
-        None | Some(Value::Null) => Sources::new(),
-        Some(sources) => Deserialize::deserialize(sources).map_err(unread)?,
-    };
-    let find = |(claim, name): (String, String)| match known.get(&name) {
-        _ if name.is_empty() => Err(error("failed to obtain source from claim name")),
-        None => Err(error("source does not exist")),
-        Some(source) => Ok((claim, source.clone())),
-    };
-    names.into_iter().map(find).collect()
-}
 
 /// Resolves a distributed claim. The lock is held to look up and to insert, never across a fetch.
 pub(super) struct Resolver {
@@ -152,7 +115,7 @@ impl Resolver {
         };
         let answer = provider::get(endpoint, own.tls(), credentials, BOUNDS).await.map_err(failed)?;
         let token = String::from_utf8_lossy(&answer);
-        let issuer = super::untrusted_issuer(&token).map_err(|why| {
+        let issuer = untrusted_issuer(&token).map_err(|why| {
             format!("getting untrusted issuer from endpoint {endpoint} failed for claim {claim:?}: {why}")
         })?;
         let provider = self.provider(own, &issuer);

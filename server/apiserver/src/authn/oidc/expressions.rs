@@ -8,7 +8,7 @@ use plinth_cel::{Activation, Budget, Environment, Expression, Output, VariableTy
 use plinth_codec::{tree, Value};
 
 use super::authenticators::{JwtAuthenticator, PrefixedClaim};
-use super::OidcError;
+use super::claims::OidcError;
 use plinth_api::User;
 
 const USER: &str = r#"{"type":"object","properties":{

@@ -4,86 +4,34 @@
 //! most every ten seconds. An unreachable issuer makes tokens invalid; it does not fail the start.
 
 pub mod authenticators;
+mod claims;
 pub mod config;
 mod distributed;
 mod expressions;
+mod options;
 mod provider;
+mod requirements;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use clap::Args;
 use parking_lot::RwLock;
 use rustls::ClientConfig;
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::egress::tls::{self, AuthoritiesError, ServerTrust};
 use authenticators::{Configuration, JwtAuthenticator, PrefixedClaim};
+use claims::{untrusted_issuer, Claims};
 use config::ConfigError;
 use distributed::Resolver;
 use expressions::Expressions;
 use plinth_api::{User, CREDENTIAL_ID_KEY};
-use plinth_pki::{unix_now, unverified_claims, JwtAlgorithm, JwtError, RegisteredClaims};
+use plinth_pki::{unix_now, JwtAlgorithm};
 use provider::Provider;
+use requirements::TokenRequirements;
 
-/// Google's tokens have the issuer with or without the scheme.
-const GOOGLE: (&str, &str) = ("accounts.google.com", "https://accounts.google.com");
-
-/// Flags of one issuer; several issuers need a file.
-#[derive(Clone, Debug, Args)]
-pub struct OidcOptions {
-    /// URL of the OpenID Connect issuer; https only
-    #[arg(long, value_name = "URL")]
-    pub oidc_issuer_url: Option<String>,
-    /// Client ID that ID tokens must be issued for
-    #[arg(long, value_name = "ID")]
-    pub oidc_client_id: Option<String>,
-    /// Certificate authorities of the issuer's server, PEM; default: the system's
-    #[arg(long, value_name = "FILE")]
-    pub oidc_ca_file: Option<PathBuf>,
-    /// Claim used as the user name
-    #[arg(long, value_name = "CLAIM", default_value = "sub")]
-    pub oidc_username_claim: String,
-    /// Prefix of user names; default: the issuer's URL and #; "-" for no prefix
-    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
-    pub oidc_username_prefix: String,
-    /// Claim used as the user's groups
-    #[arg(long, value_name = "CLAIM")]
-    pub oidc_groups_claim: Option<String>,
-    /// Prefix of groups
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub oidc_groups_prefix: String,
-    /// CLAIM=VALUE pairs that ID tokens must contain
-    #[arg(long, value_name = "PAIR", value_delimiter = ',')]
-    pub oidc_required_claim: Vec<String>,
-    /// Accepted signature algorithms (JOSE)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "RS256")]
-    pub oidc_signing_algs: Vec<String>,
-    /// File with an AuthenticationConfiguration; reloaded when it changes
-    #[arg(long, value_name = "FILE")]
-    pub authentication_config: Option<PathBuf>,
-}
-
-/// Why an ID token is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the texts say it
-pub enum OidcError {
-    #[error("oidc: verify token: {0}")]
-    Jwt(#[from] JwtError),
-    #[error("oidc: the keys of {issuer:?} could not be fetched: {why}")]
-    Keys { issuer: String, why: String },
-    #[error("oidc: expected audience in {wanted:?} got {tokens:?}")]
-    Audience { wanted: Vec<String>, tokens: Vec<String> },
-    #[error("oidc: {0}")]
-    Claims(String),
-    #[error("oidc: could not expand distributed claims: {0}")]
-    Distributed(String),
-}
-
-/// The claims of a token.
-type Claims = BTreeMap<String, Value>;
+pub use claims::OidcError;
+pub use options::OidcOptions;
 
 /// The configured issuers. The list is replaced as a whole when its file changes; the lock is held to read or
 /// replace it.
@@ -99,54 +47,6 @@ struct Issuer {
     provider: Arc<Provider>,
     /// Resolves distributed groups; `None` when groups are not mapped from a claim.
     resolver: Option<Resolver>,
-}
-
-/// Requirements on every token, including those of distributed claims.
-struct TokenRequirements {
-    algorithms: Vec<JwtAlgorithm>,
-    /// A token must have one of these audiences.
-    audiences: Vec<String>,
-}
-
-impl TokenRequirements {
-    /// Verifies a token of this issuer and returns its claims. `now` in seconds since 1970.
-    ///
-    /// # Errors
-    /// [`OidcError`].
-    async fn verify(&self, provider: &Provider, token: &str, now: i64) -> Result<Claims, OidcError> {
-        let claims = provider.verify(token, &self.algorithms).await?;
-        self.check(&claims, now)?;
-        Ok(claims)
-    }
-
-    /// Checks audience and validity as go-oidc does: `exp` without leeway, `nbf` with a minute of leeway;
-    /// `iat` is ignored.
-    fn check(&self, claims: &Claims, now: i64) -> Result<(), OidcError> {
-        let registered = serde_json::to_value(claims).and_then(serde_json::from_value);
-        let RegisteredClaims { aud, exp, nbf, .. } =
-            registered.map_err(|error| OidcError::Claims(format!("parse claims: {error}")))?;
-        distributed::sources(claims)?;
-        if !aud.iter().any(|audience| self.audiences.contains(audience)) {
-            return Err(OidcError::Audience { wanted: self.audiences.clone(), tokens: aud });
-        }
-        // A token without `exp` is expired.
-        if exp.unwrap_or(0) < now {
-            return Err(OidcError::Jwt(JwtError::Expired));
-        }
-        RegisteredClaims { nbf, ..RegisteredClaims::default() }.check_time(now)?;
-        Ok(())
-    }
-}
-
-/// The issuer claim of a token, unverified.
-fn untrusted_issuer(token: &str) -> Result<String, JwtError> {
-    #[derive(Deserialize)]
-    struct Claims {
-        #[serde(default)]
-        iss: String,
-    }
-    let Claims { iss } = unverified_claims(token)?;
-    Ok(if iss == GOOGLE.0 { GOOGLE.1.to_owned() } else { iss })
 }
 
 impl Issuers {

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Claims, OidcError};
+use super::claims::{Claims, OidcError};
 use crate::egress::client::{Bounds, Client, Origin};
 use plinth_pki::{jwt_header, verify_jwt, JwtAlgorithm, JwtError, VerifyingKey};
 

@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::config::of_flags;
 use super::*;
+use plinth_pki::JwtError;
+use std::collections::BTreeMap;
 
 const ISSUER: &str = "https://issuer.example";
 

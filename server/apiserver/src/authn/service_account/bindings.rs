@@ -20,6 +20,8 @@ use plinth_api::ApiError;
 use plinth_registry::{object_key, resource_prefix};
 use plinth_storage::{Informer, InformerChange, InformerView, Store, Stored};
 
+/// The label that marks the token in a Secret invalid.
+pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// Cached objects; when the limit is reached the cache is cleared.
 const MAX_ENTRIES: usize = 16 << 10;
 /// How long a replica is given to learn of an object that it lacks.
@@ -200,7 +202,7 @@ impl BoundObject {
         if kind == BoundKind::Secret {
             let secret = json::parse(stored.body()).map_err(ApiError::internal)?;
             bound.token = secret_text(&secret, "token").map(|token| Sha256::digest(token).into());
-            let label = stored.label(super::INVALID_SINCE).filter(|label| !label.is_empty());
+            let label = stored.label(INVALID_SINCE).filter(|label| !label.is_empty());
             bound.invalid_since = label.map(str::to_owned);
             bound.last_used = stored.label(super::last_used::LAST_USED).map(str::to_owned);
         }

@@ -22,6 +22,7 @@ use sha2::{Digest, Sha256};
 
 use super::Authenticated;
 use super::Notice;
+pub use bindings::INVALID_SINCE;
 use bindings::{Bindings, BoundKind, BoundObject};
 use claims::{BoundClaims, LegacyClaims, MissingClaim, Reference};
 use last_used::LastUsed;
@@ -32,8 +33,6 @@ use plinth_pki::{
 };
 use plinth_storage::Store;
 
-/// The label that marks the token in a Secret invalid.
-pub const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 /// Audit annotations for the use of a token that is marked invalid, of an auto-generated one, and of a
 /// manually created one.
 const INVALIDATED: &str = "authentication.k8s.io/legacy-token-invalidated";

@@ -8,7 +8,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::coverage::{self, CoverageLimits};
 use super::rules::PolicyRule;
-use super::GROUP;
+use super::rules::GROUP;
 
 const TABLE: &str = include_str!("bootstrap.table");
 /// The label of every bootstrap object.

@@ -52,7 +52,7 @@ impl Role {
     /// The error of upstream's lister for a missing role.
     pub fn not_found(&self) -> String {
         let kind = self.key.kind().to_lowercase();
-        format!("{kind}.{} {} not found", super::GROUP, quoted(&self.key.name))
+        format!("{kind}.{} {} not found", super::rules::GROUP, quoted(&self.key.name))
     }
 }
 

@@ -26,8 +26,8 @@ use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{Informer, InformerChange, InformerView, Store};
 use rules::PolicyRule;
 
-/// The API group of RBAC.
-pub const GROUP: &str = "rbac.authorization.k8s.io";
+pub use rules::GROUP;
+
 /// The four resources: plural, whether namespaced, whether it is a binding.
 const RESOURCES: [(&str, bool, bool); 4] = [
     ("clusterroles", false, false),

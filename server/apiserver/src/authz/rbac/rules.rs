@@ -8,6 +8,9 @@ use smol_str::SmolStr;
 
 use crate::authz::{ResourceTarget, Target};
 
+/// The API group of RBAC.
+pub const GROUP: &str = "rbac.authorization.k8s.io";
+
 /// Wildcard for verbs, groups, resources and paths.
 pub(super) const ALL: &str = "*";
 

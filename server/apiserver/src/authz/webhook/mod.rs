@@ -18,23 +18,14 @@ use crate::egress::{AnswerCache, Service};
 use conditions::Conditions;
 use review::AccessReviewStatus;
 
+pub use review::AccessReviewVersion;
+
 /// Cached answers.
 const MAX_CACHED: usize = 8192;
 /// Answers for attributes of more bytes than this are not cached: the client chooses them freely.
 const MAX_CACHED_TEXT: usize = 10_000;
 
-/// API version of the SubjectAccessReview.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum AccessReviewVersion {
-    /// `authorization.k8s.io/v1`.
-    #[value(name = "v1")]
-    V1,
-    /// `authorization.k8s.io/v1beta1`: groups are called `group`.
-    #[value(name = "v1beta1")]
-    V1Beta1,
-}
-
-/// WebhookSettings of a webhook.
+/// How a webhook is called.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookSettings {
     /// Version of the review.

@@ -3,8 +3,18 @@
 use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
 
-use super::AccessReviewVersion;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
+
+/// API version of the SubjectAccessReview.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum AccessReviewVersion {
+    /// `authorization.k8s.io/v1`.
+    #[value(name = "v1")]
+    V1,
+    /// `authorization.k8s.io/v1beta1`: groups are called `group`.
+    #[value(name = "v1beta1")]
+    V1Beta1,
+}
 
 /// `SubjectAccessReviewStatus`, without `evaluationError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_engine::{At, Revision};
 
-use super::Plan;
+use super::plan::Plan;
 use crate::flow_control::Seat;
 use crate::representation::{FirstPass, Item, ListMeta, ListWriter, Representation, Totals};
 use crate::stored_objects::{Filter, Scan};

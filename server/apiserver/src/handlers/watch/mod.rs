@@ -27,7 +27,7 @@ use plinth_engine::{KeyRange, Revision, Subscribe};
 use tokio::time::Instant;
 
 use self::initial::InitialState;
-use self::stream::{InitialEvents, WatchStream, WatchTarget};
+use self::stream::{watch_error, InitialEvents, WatchStream, WatchTarget};
 use super::get::not_a_revision;
 use super::respond::respond;
 use super::Context;
@@ -192,15 +192,5 @@ impl WatchStart {
         // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))
-    }
-}
-
-/// Upstream's message for history that has been compacted.
-fn watch_error(error: plinth_engine::Error) -> ApiError {
-    match error {
-        plinth_engine::Error::Compacted { requested, oldest } => {
-            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
-        }
-        other => other.into(),
     }
 }

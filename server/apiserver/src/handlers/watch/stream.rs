@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep};
 
 use super::batch::{Batch, BATCH};
 use super::initial::InitialState;
-use super::watch_error;
 use crate::context::Server;
 use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
@@ -459,6 +458,16 @@ impl EncodedEvents {
         forms.retain(|encoded| encoded.form.1 != form.1 || !encoded.form.0.differs_in_second(&form.0));
         forms.push(EncodedForm { form, bytes: bytes.clone(), _resource: resource.clone() });
         Ok(bytes)
+    }
+}
+
+/// Upstream's message for history that has been compacted.
+pub(super) fn watch_error(error: plinth_engine::Error) -> ApiError {
+    match error {
+        plinth_engine::Error::Compacted { requested, oldest } => {
+            ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
+        }
+        other => other.into(),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use plinth_codec::{json, tree, Map, Value};
 
-use super::default_metric;
+use crate::defaults;
 use crate::strategy::Conversion;
 
 /// autoscaling/v1 of the stored v2.
@@ -351,6 +351,16 @@ fn put(object: &mut Value, parents: &[&str], field: &str, value: Value) {
     if let Some(parent) = object.object_at_mut(parents) {
         parent.insert(field, value);
     }
+}
+
+/// Without metrics, the target is a CPU utilization of 80 percent of the request.
+pub(super) fn default_metric(object: &mut Map) {
+    const CPU_PERCENT: i64 = 80;
+    let target = tree!({ "type": "Utilization", "averageUtilization": CPU_PERCENT });
+    let resource = tree!({ "name": "cpu", "target": target });
+    let metrics = tree!([tree!({ "type": "Resource", "resource": resource })]);
+    let is_absent = |v: &Value| v.is_null() || v.as_array().is_some_and(<[Value]>::is_empty);
+    defaults::set(object, "spec.metrics", &metrics, is_absent);
 }
 
 #[cfg(test)]

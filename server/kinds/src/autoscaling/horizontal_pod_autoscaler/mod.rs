@@ -27,19 +27,9 @@ pub(crate) const STRATEGY: Strategy = Strategy {
 /// Defaults of both versions; the default metric of v1 is part of its conversion.
 const DEFAULTS: &[DefaultRule] = &[
     Field("spec.minReplicas", Int(1)),
-    When("apiVersion", "autoscaling/v2", &[Computed(default_metric)]),
+    When("apiVersion", "autoscaling/v2", &[Computed(conversion::default_metric)]),
     IfPresent("spec.behavior", &[Computed(default_scaling_rules)]),
 ];
-
-/// Without metrics, the target is a CPU utilization of 80 percent of the request.
-fn default_metric(object: &mut Map) {
-    const CPU_PERCENT: i64 = 80;
-    let target = tree!({ "type": "Utilization", "averageUtilization": CPU_PERCENT });
-    let resource = tree!({ "name": "cpu", "target": target });
-    let metrics = tree!([tree!({ "type": "Resource", "resource": resource })]);
-    let is_absent = |v: &Value| v.is_null() || v.as_array().is_some_and(<[Value]>::is_empty);
-    defaults::set(object, "spec.metrics", &metrics, is_absent);
-}
 
 /// Where `behavior` is set, both directions get defaults.
 fn default_scaling_rules(behavior: &mut Map) {

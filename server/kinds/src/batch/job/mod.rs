@@ -5,7 +5,6 @@ mod indexes;
 pub(crate) mod status;
 mod template;
 
-use plinth_api::Cause;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{LabelSelector, Selectable, SelectableField};
 use plinth_codec::{names, tree, Map, Value};
@@ -232,21 +231,14 @@ fn failure_policy(spec: &Part<'_>) {
         }
         match (codes.is_some(), !rule.is_empty("onPodConditions")) {
             (true, true) => {
-                without_value(&rule, "", "specifying both OnExitCodes and OnPodConditions is not supported");
+                rule.invalid_unshown("", "specifying both OnExitCodes and OnPodConditions is not supported");
             }
             (false, false) => {
-                without_value(&rule, "", "specifying one of OnExitCodes and OnPodConditions is required");
+                rule.invalid_unshown("", "specifying one of OnExitCodes and OnPodConditions is required");
             }
             _ => {}
         }
     }
-}
-
-/// Reports an invalid value that the message does not show.
-pub(crate) fn without_value(part: &Part<'_>, key: &str, why: &str) {
-    let mut error = Cause::invalid(part.path(key), Value::Null, "");
-    error.message = format!("Invalid value: {why}");
-    part.push(error);
 }
 
 fn exit_codes(codes: &Part<'_>, spec: &Part<'_>) {

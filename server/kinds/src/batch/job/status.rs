@@ -6,7 +6,6 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 
 use crate::batch::job::indexes::count_indexes;
-use crate::batch::job::without_value;
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::{ErrorList, Part};
 use crate::path::{at, int, list, text};
@@ -66,7 +65,7 @@ pub(crate) fn validate(new: &Part<'_>, old: &Value) {
     now.into_iter().filter(|error| !before.contains(error)).for_each(|error| new.push(error));
     for kind in ["Failed", "Complete", "FailureTarget"] {
         if is_true(old, kind) && !is_true(new.value(), kind) {
-            without_value(new, CONDITIONS, &format!("cannot disable the terminal {kind}=True condition"));
+            new.invalid_unshown(CONDITIONS, &format!("cannot disable the terminal {kind}=True condition"));
         }
     }
     for part in ["failed", "succeeded"] {
@@ -87,14 +86,14 @@ pub(crate) fn validate(new: &Part<'_>, old: &Value) {
         new.invalid("status.startTime", started.cloned().unwrap_or_default(), why);
     }
     if is_true(old, "SuccessCriteriaMet") && !is_true(new.value(), "SuccessCriteriaMet") {
-        without_value(new, CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition");
+        new.invalid_unshown(CONDITIONS, "cannot disable the SuccessCriteriaMet=True condition");
     }
     if is_true(old, "Complete")
         && !is_true(old, "SuccessCriteriaMet")
         && is_true(new.value(), "SuccessCriteriaMet")
     {
         let why = "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions";
-        without_value(new, CONDITIONS, why);
+        new.invalid_unshown(CONDITIONS, why);
     }
 }
 
@@ -106,10 +105,10 @@ fn job_as_it_stands(job: &Part<'_>) {
     let time = |key: &str| job.at(key).and_then(Value::as_str).and_then(|time| Timestamp::parse(time).ok());
     let (started, ended) = (time("status.startTime"), time("status.completionTime"));
     if complete && failed {
-        without_value(job, CONDITIONS, "cannot set Complete=True and Failed=true conditions");
+        job.invalid_unshown(CONDITIONS, "cannot set Complete=True and Failed=true conditions");
     }
     if complete && target {
-        without_value(job, CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions");
+        job.invalid_unshown(CONDITIONS, "cannot set Complete=True and FailureTarget=true conditions");
     }
     const ENDED: &str = "status.completionTime";
     if ended.is_some() && !complete {
@@ -124,11 +123,11 @@ fn job_as_it_stands(job: &Part<'_>) {
     }
     if failed && !target {
         let why = "cannot set Failed=True condition without the FailureTarget=true condition";
-        without_value(job, CONDITIONS, why);
+        job.invalid_unshown(CONDITIONS, why);
     }
     if complete && !criteria {
         let why = "cannot set Complete=True condition without the SuccessCriteriaMet=true condition";
-        without_value(job, CONDITIONS, why);
+        job.invalid_unshown(CONDITIONS, why);
     }
     let count = |key: &str| job.number(&format!("status.{key}"));
     if finished && count("active") > 0 {
@@ -151,10 +150,10 @@ fn job_as_it_stands(job: &Part<'_>) {
         job.invalid("status.ready", count("ready"), "cannot set more ready pods than active");
     }
     if criteria && failed {
-        without_value(job, CONDITIONS, "cannot set SuccessCriteriaMet=True and Failed=true conditions");
+        job.invalid_unshown(CONDITIONS, "cannot set SuccessCriteriaMet=True and Failed=true conditions");
     }
     if criteria && target {
         let why = "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions";
-        without_value(job, CONDITIONS, why);
+        job.invalid_unshown(CONDITIONS, why);
     }
 }

@@ -19,8 +19,8 @@ use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 
 use super::cipher::{random, Cipher, Kind};
+use super::error::TransformError;
 use super::wire::{EncryptedObject, Envelope, SealedValue, KMS};
-use super::TransformError;
 use client::{Client, EncryptResponse, StatusResponse};
 use plinth_http::RemoteWaits;
 

@@ -3,9 +3,9 @@
 
 use plinth_codec::{names, patch::goprint, Value};
 
-use super::definition::{JsonPath, ScalePaths};
-use super::rows::CustomVersion;
-use crate::ResourceType;
+use crate::custom::definition::{JsonPath, ScalePaths};
+use crate::custom::version::CustomVersion;
+use crate::resource_type::ResourceType;
 use plinth_api::{finalizers, is_standard_or_qualified_finalizer, ApiError, Cause};
 
 /// Validates an object beyond its metadata. `old` is the object that it replaces; `subresource` selects the

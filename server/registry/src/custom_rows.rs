@@ -10,63 +10,23 @@ use plinth_codec::{table, Value};
 use plinth_engine::Extension;
 use smol_str::{format_smolstr, SmolStr};
 
-use super::definition::{Conversion, Definition, DefinitionVersion, ScalePaths};
-use super::schema::Compiled;
+use crate::custom::definition::{Definition, DefinitionVersion};
+use crate::custom::version::CustomVersion;
 use crate::key;
-use crate::{CustomRows, ResourceType, StorageForm};
-use plinth_api::ApiError;
+use crate::resource_type::{ResourceType, StorageForm};
 
 /// The verbs in the order of upstream's discovery.
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// The state of a custom resource in one version that built-in resources do not have. Rows with the same one
-/// are equal.
-pub struct CustomVersion {
-    /// The CustomResourceDefinition that declares the version.
-    pub definition: Arc<Definition>,
-    /// Index of the version in the definition.
-    place: usize,
-    /// Index of the storage version.
-    stored: usize,
-    /// Its selectable fields.
-    pub fields: CustomFields,
-}
-
-impl std::fmt::Debug for CustomVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.definition.name, self.version().name)
-    }
-}
-
-impl CustomVersion {
-    /// The version of the definition.
-    pub fn version(&self) -> &DefinitionVersion {
-        &self.definition.versions[self.place]
-    }
-
-    /// The storage version.
-    pub fn stored(&self) -> &DefinitionVersion {
-        &self.definition.versions[self.stored]
-    }
-
-    /// The compiled schema of this version.
-    ///
-    /// # Errors
-    /// 500 when it cannot be compiled.
-    pub fn compiled(&self) -> Result<Option<&Arc<Compiled>>, ApiError> {
-        self.version().schema.compiled()
-    }
-
-    /// Whether conversion between versions changes only `apiVersion`.
-    pub fn converts_by_name(&self) -> bool {
-        matches!(self.definition.conversion, Conversion::None)
-    }
-
-    /// The paths of the subresource `scale`.
-    pub fn scale(&self) -> Option<&ScalePaths> {
-        self.version().scale.as_ref()
-    }
+/// The rows of a CustomResourceDefinition.
+#[derive(Clone, Debug)]
+pub struct CustomRows {
+    /// One for each served version; empty while the definition is not established.
+    pub served: Vec<Arc<ResourceType>>,
+    /// The row of the storage version, which need not be served; used by collectors and the namespace
+    /// controller.
+    pub stored: Arc<ResourceType>,
 }
 
 /// Creates the rows; `None` for a definition without a storage version.
@@ -125,12 +85,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         names.kind
     );
     let start = Bytes::copy_from_slice(start.as_bytes());
-    let custom = CustomVersion {
-        definition: definition.clone(),
-        place,
-        stored,
-        fields: CustomFields::new(definition.namespaced, version.selectable.iter().map(SmolStr::as_str)),
-    };
+    let custom = CustomVersion::new(definition, place, stored);
     ResourceType {
         storage: Some(StorageForm {
             prefix: key::custom_prefix(&group, &names.plural, definition.namespaced),

@@ -1,0 +1,191 @@
+use super::imports::{code, imported};
+use super::*;
+use std::fs;
+
+#[test]
+fn paths_are_found() {
+    let text = "use crate::{a::{self, b as z, i::*}, c};\nuse super::super::d;\nuse crate::e;\n// crate::f\n\
+                use super::g;\n#[cfg(test)]\nmod tests { use crate::h; }\n";
+    let found = imported(&code(text), &["x".to_owned(), "y".to_owned()]);
+    let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
+    assert_eq!(found, ["a", "a::b", "a::i", "c", "d", "e", "x::g"]);
+}
+
+#[test]
+fn only_items_of_tests_are_left_out() {
+    let text = "a;\n#[cfg(test)]\nmod tests;\nb;\n    #[cfg(test)]\n    fn c() {\n        d;\n    }\ne;\n\
+                #[cfg(test)]\n#[path = \"x.rs\"]\nmod f {\n    g;\n}\nh;\n";
+    assert_eq!(code(text), "a;\nb;\ne;\nh;\n");
+}
+
+/// `folder::a` uses what its neighbor `b` defines, through the name that the folder has for it.
+#[test]
+fn cycles_behind_re_exports_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("folder")).unwrap();
+    for (file, text) in [
+        ("lib.rs", "mod folder;\nmod low;\npub use folder::A;\n"),
+        ("low.rs", "use crate::A;\n"),
+        (
+            "folder/mod.rs",
+            "#[cfg(test)]\nmod tests;\nmod a;\nmod b;\npub use a::A;\nuse self::b::{B as D, C};\n",
+        ),
+        ("folder/a.rs", "use super::D;\nuse crate::low;\n"),
+        ("folder/b.rs", "fn b() {\n    super::a::a();\n}\n"),
+    ] {
+        fs::write(dir.path().join(file), text).unwrap();
+    }
+    let files = ModuleGraph::read_files(dir.path()).unwrap();
+    assert_eq!(files.cycles(), [["folder::a", "folder::b", "low"]]);
+    assert_eq!(files.beside().cycles(), files.cycles());
+    let modules = ModuleGraph::read(dir.path()).unwrap();
+    assert_eq!(modules.cycles(), [["folder", "low"]]);
+}
+
+/// A folder's own file is part of a cycle where it has a use for what is in it, and that for what it defines:
+/// not where it only declares and re-exports.
+#[test]
+fn cycles_with_the_folder_are_found() {
+    let read = |own: &str, root: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        for (file, text) in [
+            ("lib.rs", root),
+            ("folder/mod.rs", own),
+            ("folder/part.rs", "use super::Own;\npub(in crate::folder) struct Part(Own);\n"),
+            ("top.rs", "use crate::{Root, folder};\n"),
+        ] {
+            fs::write(dir.path().join(file), text).unwrap();
+        }
+        ModuleGraph::read_files(dir.path()).unwrap()
+    };
+    const ROOT: &str = "mod folder;\nmod top;\npub use top::Top;\npub struct Root;\n";
+    for own in [
+        "mod part;\nuse part::Part;\npub struct Own(Box<Part>);\n",
+        "mod part;\npub(crate) use self::part::{\n    Other, Part,\n};\npub struct Own(Box<Part>);\n",
+        "pub mod part;\npub struct Own(Box<part::Part>);\n",
+    ] {
+        assert_eq!(read(own, ROOT).cycles(), [["folder", "folder::part"]], "{own}");
+        assert!(read(own, ROOT).beside().cycles().is_empty(), "{own}");
+    }
+    for own in [
+        "mod part;\npub use part::Part;\npub struct Own;\n",
+        "mod part;\npub struct Own(other::part::Part);\n",
+    ] {
+        assert!(read(own, ROOT).cycles().is_empty(), "{own}");
+        let root = format!("{ROOT}fn run(_: Top) {{}}\n");
+        assert_eq!(read(own, &root).cycles(), [["lib", "top"]], "{own}");
+    }
+}
+
+#[test]
+fn cycles_of_folders_are_found() {
+    let mut graph = ModuleGraph::default();
+    for (from, to) in [("top::a::x", "top::b::x"), ("top::b::y", "top::a::y"), ("top::a::x", "low")] {
+        graph.imports.entry(from.into()).or_default().insert(to.into());
+        graph.imports.entry(to.into()).or_default();
+    }
+    assert!(graph.cycles().is_empty());
+    assert_eq!(graph.folders()["top"].cycles(), [["a", "b"]]);
+    assert!(graph.folders()["top::a"].cycles().is_empty());
+}
+
+#[test]
+fn cycles_are_found_and_share_a_floor() {
+    let graph = |edges: &[(&str, &str)]| {
+        let mut graph = ModuleGraph::default();
+        for (from, to) in edges {
+            graph.imports.entry((*from).into()).or_default().insert((*to).into());
+            graph.imports.entry((*to).into()).or_default();
+        }
+        graph
+    };
+    assert!(graph(&[("a", "b"), ("a", "c"), ("b", "c")]).cycles().is_empty());
+    let tied = graph(&[("top", "a"), ("a", "b"), ("b", "c"), ("c", "a"), ("c", "ground")]);
+    assert_eq!(tied.cycles(), [["a", "b", "c"]]);
+    let floors: Vec<_> = tied.floors().into_iter().collect();
+    assert_eq!(floors, [("a", 1), ("b", 1), ("c", 1), ("ground", 0), ("top", 2)]);
+}
+
+/// The crates hold the order among each other; this holds it within them.
+#[test]
+fn no_module_imports_in_a_cycle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for of in ORDERED_CRATES {
+        let graph = ModuleGraph::read(&root.join(of)).expect(of);
+        assert!(graph.modules() > 2, "{of}: only {} modules", graph.modules());
+        assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
+    }
+}
+
+#[test]
+fn no_module_of_the_request_path_imports_one_above_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let graph = ModuleGraph::read(&root.join("server/apiserver/src")).expect("the request path");
+    assert_eq!(graph.disorder(&REQUEST_PATH), Vec::<String>::new());
+
+    let mut graph = ModuleGraph::default();
+    for (from, to) in [("low", "high"), ("high", "new"), ("new", "high")] {
+        graph.imports.entry(from.into()).or_default().insert(to.into());
+    }
+    let expected = ["low is below high and imports it", "new is not listed", "gone does not exist"];
+    assert_eq!(graph.disorder(&["low", "gone", "high"]), expected);
+}
+
+#[test]
+fn no_file_imports_in_a_cycle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for of in ORDERED_CRATES {
+        let graph = ModuleGraph::read_files(&root.join(of)).expect(of).beside();
+        assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}");
+        for (folder, graph) in graph.folders() {
+            assert_eq!(graph.cycles(), Vec::<Vec<&str>>::new(), "{of}: {folder}");
+        }
+    }
+}
+
+/// Crates in which a folder's own file and those in it import each other, and how many groups of such files
+/// there are. A number may only fall, and no crate may be added.
+const CYCLES_WITH_FOLDERS: [(&str, usize); 7] = [
+    ("server/src", 12),
+    // The types of a request, of the server and of what it is given name each other.
+    ("server/apiserver/src", 1),
+    ("server/pki/src", 1),
+    ("codec/src", 10),
+    ("codec/cel/src", 3),
+    ("codec/structural/src", 2),
+    ("engine/src", 2),
+];
+
+#[test]
+fn cycles_with_folders_may_only_fall() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for of in ORDERED_CRATES {
+        let graph = ModuleGraph::read_files(&root.join(of)).expect(of);
+        let cycles = graph.cycles();
+        let expected =
+            CYCLES_WITH_FOLDERS.iter().find(|(listed, _)| *listed == of).map_or(0, |(_, most)| *most);
+        assert_eq!(cycles.len(), expected, "{of}: {cycles:#?}");
+    }
+    let graph = ModuleGraph::read_files(&root.join("server/apiserver/src")).expect("the request path");
+    assert_eq!(
+        graph.cycles(),
+        [["context", "context::admission", "context::kind_handler", "context::server"]]
+    );
+}
+
+/// The picture that the tour shows is drawn from the sources as they are.
+#[test]
+fn the_picture_of_the_request_path_is_current() {
+    const SOURCES: &str = "server/apiserver/src";
+    const PICTURE: &str = "docs/pictures/modules-apiserver.svg";
+    const TITLE: &str = "plinth-apiserver: which module imports which";
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let drawn = ModuleGraph::read(&root.join(SOURCES)).expect(SOURCES).to_svg(TITLE);
+    let shown = fs::read_to_string(root.join(PICTURE)).expect(PICTURE);
+    assert!(
+        shown == drawn,
+        "{PICTURE} is not that of the sources; draw it again, at the top of the repository:\n    \
+         cargo run --package plinth-tests --bin module-graph -- {SOURCES} '{TITLE}' > {PICTURE}"
+    );
+}
