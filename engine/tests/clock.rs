@@ -5,8 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{assert_sound, eventually, is_there, scratch};
-use parking_lot::Mutex;
+use common::{assert_sound, eventually, is_there, scratch, Clocks};
 use plinth_engine::{Clock, Engine, Options, Transaction};
 
 const SECOND: u64 = 1;
@@ -14,38 +13,6 @@ const HOUR: u64 = 3600;
 const YEAR: u64 = 365 * 24 * HOUR;
 /// Some time in 2026.
 const NOW: u64 = 56 * YEAR;
-
-/// Clocks that a test sets, in seconds.
-#[derive(Debug)]
-struct Clocks(Mutex<(u64, u64)>);
-
-impl Clocks {
-    fn at(wall: u64) -> Arc<Clocks> {
-        Arc::new(Clocks(Mutex::new((0, wall))))
-    }
-
-    /// Advances both clocks.
-    fn pass(&self, seconds: u64) {
-        let mut clocks = self.0.lock();
-        clocks.0 += seconds;
-        clocks.1 += seconds;
-    }
-
-    /// Sets the machine's clock.
-    fn set(&self, wall: u64) {
-        self.0.lock().1 = wall;
-    }
-}
-
-impl Clock for Clocks {
-    fn monotonic(&self) -> Duration {
-        Duration::from_secs(self.0.lock().0)
-    }
-
-    fn wall(&self) -> Duration {
-        Duration::from_secs(self.0.lock().1)
-    }
-}
 
 fn open(dir: &std::path::Path, clocks: &Arc<Clocks>) -> Engine {
     let options = Options::new(dir)

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{dump, eventually, is_there, put, replay, scratch};
-use parking_lot::Mutex;
+use common::{dump, eventually, is_there, put, replay, scratch, Clocks};
 use plinth_engine::{
     At, Clock, Condition, Continuation, Engine, Error, Failure, KeyRange, Options, Replica, Revision,
     Transaction,
@@ -208,31 +207,6 @@ fn keys_expire_once_whoever_notices() {
     }
     put(&engines[1], "after", b"");
     assert_eq!(engines[1].current_revision(), Revision::new(3), "a second delete changes nothing");
-}
-
-/// Seconds by the monotonic and by the machine's clock.
-#[derive(Debug)]
-struct Clocks(Mutex<(u64, u64)>);
-
-impl Clocks {
-    fn at(wall: u64) -> Arc<Clocks> {
-        Arc::new(Clocks(Mutex::new((0, wall))))
-    }
-
-    fn pass(&self, seconds: u64) {
-        let mut clocks = self.0.lock();
-        clocks.0 += seconds;
-        clocks.1 += seconds;
-    }
-}
-
-impl Clock for Clocks {
-    fn monotonic(&self) -> Duration {
-        Duration::from_secs(self.0.lock().0)
-    }
-    fn wall(&self) -> Duration {
-        Duration::from_secs(self.0.lock().1)
-    }
 }
 
 /// What a replica with a fast clock has set, and what was set while it led, passes after it has gone: by the

@@ -1,7 +1,9 @@
 //! Shared by the engine's tests: scratch directories, and a model of the engine made of plain data
 //! structures.
 
-#![allow(dead_code)] // Each test file uses a part of it.
+#![allow(dead_code, unused_imports)] // Each test file uses a part of it.
+
+mod clocks;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,8 @@ use std::time::{Duration, Instant};
 use plinth_engine::{
     At, Engine, Event, EventKind, Feed, KeyRange, Options, Revision, Subscribe, Subscription, Transaction,
 };
+
+pub use clocks::Clocks;
 
 /// A directory that is removed after the test; in memory where the system offers that, because most tests are
 /// about logic and not about the disk.

@@ -32,10 +32,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::files::{self, create_durably, exists, is_at, sync_parent};
+use super::files::{self, create_durably, exists, is_at, remove_if_exists, sync_parent};
 use super::pki;
 use super::stage::{Stage, TITLE};
-use crate::members::peers;
 use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized};
 
 pub use error::DataDirError;
@@ -172,11 +171,8 @@ impl DataDir {
         let write = || -> io::Result<()> {
             // A restored store is of no replica: under its former identity it would be taken for the cluster
             // that the backup was made of, whose journal knows another history.
-            for name in [files::IDENTITY, peers::FILE] {
-                match fs::remove_file(self.path.join(name)) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
-                }
+            for name in [files::IDENTITY, files::PEERS] {
+                remove_if_exists(&self.path.join(name))?;
             }
             let mut file =
                 OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&mark)?;

@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Name of the file in a data directory that makes it one of a replica.
 pub(crate) const IDENTITY: &str = "replica";
+/// Name of the file in a data directory with the addresses of other replicas.
+pub(crate) const PEERS: &str = "peers";
 
 /// Whether something exists at `path`; a dangling link is an error, and so is every failure but "not found".
 ///
@@ -32,6 +34,15 @@ pub(crate) fn create_durably(path: &Path) -> io::Result<()> {
         _ => {}
     }
     sync_parent(path)
+}
+
+/// Removes a file, unless it is absent; returns whether it was there.
+pub(crate) fn remove_if_exists(path: &Path) -> io::Result<bool> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Syncs the directory entry of `path` to disk.

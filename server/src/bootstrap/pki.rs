@@ -310,17 +310,24 @@ impl Pki {
         if !there(self.service_account_key())? {
             write_secret(&self.service_account_key(), &KeyPair::generate()?.serialize_pem())?;
         }
-        let issuer = self.issuer()?;
-        let san = serving_names(serves, service_ip);
-        if !self.is_current(&self.serving_cert(), &self.serving_key(), &san) {
-            let mut params = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
-            params.subject_alt_names = san;
-            self.issue(&issuer, params, &self.serving_cert(), &self.serving_key())?;
+        let authorities = read_certificates(&self.ca_cert())?;
+        let issuer = self.issuer(&authorities)?;
+        let mut serving = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
+        serving.subject_alt_names = serving_names(serves, service_ip);
+        let admin = leaf_params("kubernetes-admin", &[MASTERS_GROUP], ExtendedKeyUsagePurpose::ClientAuth);
+        let mut leaves = vec![
+            (serving, self.serving_cert(), self.serving_key()),
+            (admin, self.admin_cert(), self.admin_key()),
+        ];
+        leaves.retain(|(params, cert, key)| !is_current(cert, key, &params.subject_alt_names, &authorities));
+        if leaves.is_empty() {
+            return Ok(());
         }
-        if !self.is_current(&self.admin_cert(), &self.admin_key(), &[]) {
-            let params =
-                leaf_params("kubernetes-admin", &[MASTERS_GROUP], ExtendedKeyUsagePurpose::ClientAuth);
-            self.issue(&issuer, params, &self.admin_cert(), &self.admin_key())?;
+        // As early as the authority, as kubeadm does: this machine's clock may be ahead of the clients'.
+        let earliest = Authority::read(&self.ca_cert(), &self.ca_key())?.not_before();
+        for (mut params, cert, key) in leaves {
+            params.not_before = params.not_before.min(earliest);
+            issue(&issuer, &params, &cert, &key)?;
         }
         Ok(())
     }
@@ -351,19 +358,6 @@ impl Pki {
         Ok((cert, key.serialize_pem()))
     }
 
-    /// Whether a certificate exists, is valid, does not expire soon and covers those addresses.
-    fn is_current(&self, cert: &Path, key: &Path, san: &[SanType]) -> bool {
-        let Ok(certificates) = read_certificates(cert) else { return false };
-        let Ok(authorities) = read_certificates(&self.ca_cert()) else { return false };
-        let (Some(certificate), Some(authority)) = (certificates.first(), authorities.first()) else {
-            return false;
-        };
-        // Issued here by a former authority: clients would reject it.
-        let is_left_over = is_of_own_authority(certificate)
-            && !authorities.iter().any(|authority| acceptance::is_issued_by(certificate, authority));
-        is_usable(certificate, key, san) && is_signed_by(certificate, authority) && !is_left_over
-    }
-
     /// The authority's key, in any supported format.
     fn authority_key(&self) -> Result<KeyPair, PkiError> {
         let path = self.ca_key();
@@ -373,28 +367,36 @@ impl Pki {
             .ok_or(PkiError::UnsupportedKey { path })
     }
 
-    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, PkiError> {
+    fn issuer(&self, authorities: &[CertificateDer<'static>]) -> Result<Issuer<'static, KeyPair>, PkiError> {
         let key = self.authority_key()?;
-        let certificates = read_certificates(&self.ca_cert())?;
-        let certificate = certificates.first().ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        let certificate = authorities.first().ok_or(rcgen::Error::CouldNotParseCertificate)?;
         Ok(Issuer::from_ca_cert_der(certificate, key)?)
     }
+}
 
-    fn issue(
-        &self,
-        issuer: &Issuer<'static, KeyPair>,
-        mut params: CertificateParams,
-        cert_path: &Path,
-        key_path: &Path,
-    ) -> Result<(), PkiError> {
-        // As early as the authority, as kubeadm does: this machine's clock may be ahead of the clients'.
-        let authority = Authority::read(&self.ca_cert(), &self.ca_key())?;
-        params.not_before = params.not_before.min(authority.not_before());
-        let key = KeyPair::generate()?;
-        let cert = params.signed_by(&key, issuer)?;
-        write_secret(key_path, &key.serialize_pem())?;
-        write(cert_path, &cert.pem())
-    }
+/// Whether a certificate exists, is valid, does not expire soon, covers those addresses and is signed by the
+/// first of the authorities.
+fn is_current(cert: &Path, key: &Path, san: &[SanType], authorities: &[CertificateDer<'_>]) -> bool {
+    let Ok(certificates) = read_certificates(cert) else { return false };
+    let (Some(certificate), Some(authority)) = (certificates.first(), authorities.first()) else {
+        return false;
+    };
+    // Issued here by a former authority: clients would reject it.
+    let is_left_over = is_of_own_authority(certificate)
+        && !authorities.iter().any(|authority| acceptance::is_issued_by(certificate, authority));
+    is_usable(certificate, key, san) && is_signed_by(certificate, authority) && !is_left_over
+}
+
+fn issue(
+    issuer: &Issuer<'static, KeyPair>,
+    params: &CertificateParams,
+    cert_path: &Path,
+    key_path: &Path,
+) -> Result<(), PkiError> {
+    let key = KeyPair::generate()?;
+    let cert = params.signed_by(&key, issuer)?;
+    write_secret(key_path, &key.serialize_pem())?;
+    write(cert_path, &cert.pem())
 }
 
 fn authority_params() -> CertificateParams {

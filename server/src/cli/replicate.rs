@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use plinth_engine::{Engine, Options, Replica, Transaction};
 
-use crate::bootstrap::files::sync_parent;
+use crate::bootstrap::files::{remove_if_exists, sync_parent};
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
 use crate::members::{self, Member};
@@ -127,12 +127,8 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
     // Last: until then the directory is started neither as the one nor as the other.
     for name in [members::peers::FILE, Identity::FILE] {
         let path = dir.path().join(name);
-        match std::fs::remove_file(&path).and_then(|()| sync_parent(&path)) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(ReplicateError::File { path, source });
-            }
-            _ => {}
-        }
+        let removed = remove_if_exists(&path).and_then(|_| sync_parent(&path));
+        removed.map_err(|source| ReplicateError::File { path, source })?;
     }
     let shown = dir.path().display();
     println!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys");

@@ -7,10 +7,11 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
+use crate::bootstrap::files::{self, remove_if_exists};
 use plinth_apiserver::private_files;
 
 /// Name of the file in a data directory.
-pub const FILE: &str = "peers";
+pub const FILE: &str = files::PEERS;
 
 /// Writes the file, unless it says so already.
 ///
@@ -24,10 +25,7 @@ pub fn write(dir: &Path, peers: &BTreeSet<SocketAddr>) -> io::Result<()> {
         false => {
             // Not synced: they are but hints. Never half written.
             let new = dir.join("peers.new");
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_exists(&new)?;
             private_files::create_new(&new)?.write_all(text.as_bytes())?;
             fs::rename(new, path)
         }

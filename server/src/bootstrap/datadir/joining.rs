@@ -33,23 +33,16 @@ impl JoiningDir {
         let is_new = !exists(path).map_err(io_error(path))?;
         create_durably(path).map_err(io_error(path))?;
         let path = path.canonicalize().map_err(io_error(path))?;
-        for entry in fs::read_dir(&path).map_err(io_error(&path))? {
-            let name = entry.map_err(io_error(&path))?.file_name();
-            if name == JOINING && !exists(&path.join(MARKER)).map_err(io_error(&path))? {
-                return Err(DataDirError::UnfinishedJoin { path });
-            }
-            if HARMLESS.iter().all(|harmless| name != *harmless) {
-                return Err(DataDirError::Foreign { path });
+        match claim(&path) {
+            Ok(unfinished) => Ok(JoiningDir { path, unfinished, is_new, is_finishing: false }),
+            Err(error) => {
+                if is_new {
+                    // What is in it by now is another's.
+                    let _ = fs::remove_dir(&path);
+                }
+                Err(error)
             }
         }
-        let unfinished = path.join(JOINING);
-        match fs::DirBuilder::new().mode(0o700).create(&unfinished) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(DataDirError::UnfinishedJoin { path });
-            }
-            created => created.and_then(|()| sync_parent(&unfinished)).map_err(io_error(&unfinished))?,
-        }
-        Ok(JoiningDir { path, unfinished, is_new, is_finishing: false })
     }
 
     /// Where it is filled.
@@ -80,6 +73,27 @@ impl JoiningDir {
         moved().map_err(io_error(&self.path))?;
         Ok(self.path.clone())
     }
+}
+
+/// Makes the directory below an empty one that is filled; of two joins one does.
+fn claim(path: &Path) -> Result<PathBuf, DataDirError> {
+    for entry in fs::read_dir(path).map_err(io_error(path))? {
+        let name = entry.map_err(io_error(path))?.file_name();
+        if name == JOINING && !exists(&path.join(MARKER)).map_err(io_error(path))? {
+            return Err(DataDirError::UnfinishedJoin { path: path.to_owned() });
+        }
+        if HARMLESS.iter().all(|harmless| name != *harmless) {
+            return Err(DataDirError::Foreign { path: path.to_owned() });
+        }
+    }
+    let unfinished = path.join(JOINING);
+    match fs::DirBuilder::new().mode(0o700).create(&unfinished) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(DataDirError::UnfinishedJoin { path: path.to_owned() });
+        }
+        created => created.and_then(|()| sync_parent(&unfinished)).map_err(io_error(&unfinished))?,
+    }
+    Ok(unfinished)
 }
 
 impl Drop for JoiningDir {
@@ -124,6 +138,23 @@ mod tests {
             assert!(matches!(JoiningDir::create(&path), Err(DataDirError::Foreign { .. })));
         }
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 4, "nothing beside them");
+    }
+
+    /// A path that is just short enough, and that of what is below it is not.
+    #[test]
+    fn a_directory_that_was_made_in_vain_is_removed() {
+        const LONGEST_PATH: usize = 4095;
+        let parent = tempfile::tempdir().unwrap();
+        let mut path = parent.path().canonicalize().unwrap();
+        let left = |path: &Path| LONGEST_PATH - path.as_os_str().len();
+        while left(&path) > 250 {
+            path.push("a".repeat(100));
+        }
+        path.push("a".repeat(left(&path) - 1 - JOINING.len()));
+        assert!(matches!(JoiningDir::create(&path), Err(DataDirError::Io { .. })));
+        assert!(!path.exists() && path.parent().unwrap().exists());
+        fs::create_dir(&path).unwrap();
+        assert!(JoiningDir::create(&path).is_err() && path.exists(), "it was there before");
     }
 
     #[test]

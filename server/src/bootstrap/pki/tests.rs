@@ -257,7 +257,7 @@ fn certificates_are_valid_by_clocks_that_are_behind() {
     for path in [pki.serving_cert(), pki.admin_cert()] {
         assert_eq!(begins(&path), authority.not_before());
     }
-    let issuer = pki.issuer().unwrap();
+    let issuer = pki.issuer(&read_certificates(&pki.ca_cert()).unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
     let mut params = leaf_params("kube-apiserver", &[], ExtendedKeyUsagePurpose::ServerAuth);
     params.subject_alt_names = serving_names(&[], SERVICE);

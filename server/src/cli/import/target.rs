@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::ImportCommandError;
-use crate::bootstrap::files::{create_durably, exists, sync_parent};
+use crate::bootstrap::files::{create_durably, exists, remove_if_exists, sync_parent};
 use crate::bootstrap::DataDir;
 use plinth_apiserver::private_files;
 
@@ -100,12 +100,8 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 fn remove_file(path: &Path) -> Result<(), ImportCommandError> {
-    match fs::remove_file(path) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            Err(ImportCommandError::File { path: path.to_owned(), source })
-        }
-        _ => Ok(()),
-    }
+    let removed = remove_if_exists(path);
+    removed.map(drop).map_err(|source| ImportCommandError::File { path: path.to_owned(), source })
 }
 
 /// Removes the directory of an import that was killed. One that another import has locked, or that has not
