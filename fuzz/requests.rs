@@ -6,7 +6,7 @@ use plinth_codec::negotiate::{
     Transform,
 };
 use plinth_codec::selector::{FieldSelector, LabelSelector, Selectable};
-use plinth_codec::table::{Definition, Now};
+use plinth_codec::table::{Now, TableDefinition};
 use plinth_codec::tree;
 use std::time::SystemTime;
 
@@ -63,7 +63,7 @@ pub fn json_path(input: &[u8]) {
     let item = tree!({ "type": "Ready", "n": 3i64, "a": tree!(["x", "y"]) });
     let object = tree!({ "spec": tree!({ "a": tree!([item.clone(), item]), "b": "c" }) });
     for kind in ["string", "integer", "date"] {
-        let definition = Definition::custom(&[tree!({ "name": "C", "type": kind, "jsonPath": path })]);
+        let definition = TableDefinition::custom(&[tree!({ "name": "C", "type": kind, "jsonPath": path })]);
         assert_eq!(definition.cells(&object, Now::from(SystemTime::UNIX_EPOCH)).len(), 2);
         for cell in definition.cells(&object, Now::from(SystemTime::UNIX_EPOCH)) {
             drop(cell);

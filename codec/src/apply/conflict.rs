@@ -1,6 +1,6 @@
 //! Conflicts: fields that an apply would change while others own them.
 
-use super::managed::{Entry, Operation};
+use super::managed::{Entry, ManagedFieldsOperationType};
 use super::path::{self, PathElement};
 use super::set::Set;
 
@@ -48,7 +48,7 @@ fn describe(entry: &Entry) -> String {
     if !entry.subresource.is_empty() {
         text.push_str(&format!(" with subresource {:?}", entry.subresource.as_str()));
     }
-    if entry.operation == Operation::Update {
+    if entry.operation == ManagedFieldsOperationType::Update {
         text.push_str(&format!(" using {}", entry.api_version));
     }
     text

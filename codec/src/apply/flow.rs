@@ -8,7 +8,7 @@ use super::compare::{compare, Comparison};
 use super::conflict::{Conflict, Conflicts};
 use super::context::Context;
 use super::extract::{all_fields, field_set, never_owned};
-use super::managed::{self, Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
+use super::managed::{self, Entry, Fields, ManagedFields, ManagedFieldsError, ManagedFieldsOperationType};
 use super::path::same;
 use super::set::Set;
 use super::{last_applied, merge, remove, validate};
@@ -201,7 +201,7 @@ impl Application<'_> {
         let owned = reset.filter(field_set(schema, root, self.applied));
         let mut own = Entry {
             manager: manager_name(self.context.manager),
-            operation: Operation::Apply,
+            operation: ManagedFieldsOperationType::Apply,
             api_version: self.context.kind.api_version(),
             subresource: self.context.subresource.into(),
             time: None,
@@ -478,7 +478,7 @@ fn track(live: &Value, new: &Value, managed: &mut ManagedFields, context: &Conte
     let set = changed.difference(never_owned());
     let own = Entry {
         manager: manager_name(context.manager),
-        operation: Operation::Update,
+        operation: ManagedFieldsOperationType::Update,
         api_version: context.kind.api_version(),
         subresource: context.subresource.into(),
         time: Some(context.time.into()),

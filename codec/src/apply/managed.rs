@@ -16,18 +16,18 @@ pub const ANCIENT: &str = "ancient-changes";
 
 /// The operation of an entry. `Apply` sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
+pub enum ManagedFieldsOperationType {
     /// By server-side apply: the fields are an intent, fields that are omitted next time are released.
     Apply,
     /// By any other verb.
     Update,
 }
 
-impl Operation {
+impl ManagedFieldsOperationType {
     fn text(self) -> &'static str {
         match self {
-            Operation::Apply => "Apply",
-            Operation::Update => "Update",
+            ManagedFieldsOperationType::Apply => "Apply",
+            ManagedFieldsOperationType::Update => "Update",
         }
     }
 }
@@ -38,7 +38,7 @@ pub struct Entry {
     /// Name of the manager.
     pub manager: SmolStr,
     /// How the fields were set.
-    pub operation: Operation,
+    pub operation: ManagedFieldsOperationType,
     /// The version of the paths, like `apps/v1`.
     pub api_version: SmolStr,
     /// The subresource that was written; empty for the object itself.
@@ -122,7 +122,7 @@ impl Entry {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+            && (self.operation == ManagedFieldsOperationType::Apply || self.api_version == other.api_version)
     }
 
     /// The order of entries in an object.
@@ -192,8 +192,9 @@ impl ManagedFields {
 
     /// Of several entries of one manager the last one is kept. A client may send many: `O(n log n)`.
     fn drop_replaced(&mut self) {
-        fn identity(e: &Entry) -> (&SmolStr, Operation, &SmolStr, &str) {
-            let version = if e.operation == Operation::Update { e.api_version.as_str() } else { "" };
+        fn identity(e: &Entry) -> (&SmolStr, ManagedFieldsOperationType, &SmolStr, &str) {
+            let version =
+                if e.operation == ManagedFieldsOperationType::Update { e.api_version.as_str() } else { "" };
             (&e.manager, e.operation, &e.subresource, version)
         }
         if self.entries.len() < 2 {
@@ -221,7 +222,7 @@ impl ManagedFields {
     /// Merges the oldest Update entries of each version until no more than [`MAX_UPDATE_MANAGERS`] are
     /// left, or nothing is left to merge.
     pub(super) fn cap_updates(&mut self) {
-        let is_update = |e: &Entry| e.operation == Operation::Update;
+        let is_update = |e: &Entry| e.operation == ManagedFieldsOperationType::Update;
         let mut left = self.entries.iter().filter(|e| is_update(e)).count();
         if left <= MAX_UPDATE_MANAGERS {
             return;
@@ -261,8 +262,8 @@ fn entry(i: usize, map: &Map) -> Result<Entry, ManagedFieldsError> {
         _ => SmolStr::default(),
     };
     let operation = match text("operation").as_str() {
-        "Apply" => Operation::Apply,
-        "Update" => Operation::Update,
+        "Apply" => ManagedFieldsOperationType::Apply,
+        "Update" => ManagedFieldsOperationType::Update,
         _ => return Err(ManagedFieldsError::Operation),
     };
     let api_version = text("apiVersion");

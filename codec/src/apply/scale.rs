@@ -3,7 +3,7 @@
 
 use smol_str::SmolStr;
 
-use super::managed::{Entry, Fields, ManagedFields, ManagedFieldsError, Operation};
+use super::managed::{Entry, Fields, ManagedFields, ManagedFieldsError, ManagedFieldsOperationType};
 use super::path::PathElement;
 use super::set::Set;
 use crate::value::Value;
@@ -61,7 +61,10 @@ pub fn to_parent(
             let as_scale = Entry { api_version: SCALE_VERSION.into(), ..entry.clone() };
             match scale.entries.iter().position(|e| e.is_same_manager(&as_scale)) {
                 // It still owns the replicas. An updater's entry has the version that it wrote.
-                Some(i) if entry.operation == Operation::Apply || entry.api_version == version => {
+                Some(i)
+                    if entry.operation == ManagedFieldsOperationType::Apply
+                        || entry.api_version == version =>
+                {
                     drop(scale.entries.remove(i));
                 }
                 _ => entry.fields = Fields::Set(entry.fields.set().difference(&one(path))),

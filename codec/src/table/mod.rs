@@ -2,8 +2,8 @@
 //!
 //! A table is what kubectl prints. The columns of a built-in resource are data of its kind ([`Column`]): a
 //! name, a type, a priority (0, or 1 for wide output), and a source, which is a path in most cases and a
-//! function in the rest. A [`Definition`] is made of them, or of the printer columns of a custom resource.
-//! Upstream has them in `pkg/printers/internalversion`; its descriptions are left out.
+//! function in the rest. A [`TableDefinition`] is made of them, or of the printer columns of a custom
+//! resource. Upstream has them in `pkg/printers/internalversion`; its descriptions are left out.
 //!
 //! Rows are written one by one into a buffer, so a list streams. A row is made from the stored JSON body: the
 //! paths of all columns are compiled into a tree, the body is scanned once and only what the columns need is
@@ -11,14 +11,14 @@
 //!
 //! ```
 //! use plinth_codec::negotiate::MetaVersion;
-//! use plinth_codec::table::{Column, Definition, ListMeta, Now, RowObject, Writer};
+//! use plinth_codec::table::{Column, TableDefinition, TableMeta, Now, RowObject, Writer};
 //!
 //! let body = br#"{"metadata":{"name":"web","creationTimestamp":"2026-01-01T00:00:00Z"},"data":{"a":"1"}}"#;
 //! let now = Now::from(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_225_900));
-//! let definition = Definition::new(&[Column::NAME, Column::count("Data", "data"), Column::AGE], None);
+//! let definition = TableDefinition::new(&[Column::NAME, Column::count("Data", "data"), Column::AGE], None);
 //! let mut out = Vec::new();
 //! let mut table = Writer::new(&definition, MetaVersion::V1, now);
-//! table.begin(&ListMeta { resource_version: "41", ..ListMeta::default() }, true, &mut out);
+//! table.begin(&TableMeta { resource_version: "41", ..TableMeta::default() }, true, &mut out);
 //! table.row(body, "40", RowObject::None, &mut out).unwrap();
 //! table.end(&mut out);
 //! let text = String::from_utf8(out).unwrap();
@@ -31,21 +31,21 @@ mod cell;
 mod column;
 mod custom;
 mod json;
-mod list_meta;
 mod partial;
 mod project;
 mod read;
 mod source;
+mod table_meta;
 mod writer;
 
 pub use age::{duration_between, Now};
 pub use cell::Cell;
 pub use column::Column;
-pub use list_meta::ListMeta;
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
 pub use read::{condition, count, join, pairs};
 pub use source::Parts;
+pub use table_meta::TableMeta;
 pub use writer::{RowObject, Writer};
 
 use crate::Value;
@@ -91,28 +91,28 @@ pub struct RowConditionSource {
 }
 
 /// The columns of one resource, with all that rows need. Immutable, shared by all requests.
-pub struct Definition {
+pub struct TableDefinition {
     columns: Vec<ColumnDefinition>,
     sources: Vec<AnySource>,
     condition: Option<RowConditionSource>,
     paths: Paths,
 }
 
-impl fmt::Debug for Definition {
+impl fmt::Debug for TableDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.columns.iter().map(|column| &column.name)).finish()
     }
 }
 
-impl Definition {
+impl TableDefinition {
     /// The table of a built-in resource.
-    pub fn new(columns: &[Column], condition: Option<RowConditionSource>) -> Definition {
+    pub fn new(columns: &[Column], condition: Option<RowConditionSource>) -> TableDefinition {
         let mut paths = Paths::default();
         for column in columns {
             column.source.reads(|path| paths.insert(path));
         }
         condition.iter().flat_map(|source| source.reads).for_each(|path| paths.insert(path));
-        Definition {
+        TableDefinition {
             columns: columns.iter().map(Column::definition).collect(),
             sources: columns.iter().map(|c| AnySource::Builtin(c.source)).collect(),
             condition,
@@ -123,8 +123,8 @@ impl Definition {
     /// The columns of a version of a custom resource: `Name`, then its `additionalPrinterColumns`, each an
     /// object with `name`, `type`, `jsonPath` and perhaps `format`, `description`, `priority`; without any,
     /// `Age`.
-    pub fn custom(printer_columns: &[Value]) -> Definition {
-        let mut definition = Definition::new(&[Column::NAME], None);
+    pub fn custom(printer_columns: &[Value]) -> TableDefinition {
+        let mut definition = TableDefinition::new(&[Column::NAME], None);
         for column in printer_columns {
             let text = |key: &str| SmolStr::from(read::str_at(column, key));
             let path = read::str_at(column, "jsonPath");

@@ -1,7 +1,7 @@
 //! PartialObjectMetadata and its list.
 
 use super::json;
-use super::list_meta::ListMeta;
+use super::table_meta::TableMeta;
 use crate::negotiate::MetaVersion;
 use crate::{Map, Value};
 
@@ -31,7 +31,7 @@ pub fn write_partial_metadata(
 }
 
 /// Appends a PartialObjectMetadataList up to its first item. Items follow, with commas between them.
-pub fn partial_list_begin(metadata: &ListMeta<'_>, version: MetaVersion, out: &mut Vec<u8>) {
+pub fn partial_list_begin(metadata: &TableMeta<'_>, version: MetaVersion, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"");
     out.extend_from_slice(version.api_version().as_bytes());
     out.extend_from_slice(b"\",\"metadata\":");

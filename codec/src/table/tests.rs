@@ -52,7 +52,7 @@ const CONDITION: RowConditionSource = RowConditionSource {
 
 #[test]
 fn every_source_gives_cells() {
-    let definition = Definition::new(COLUMNS, Some(CONDITION));
+    let definition = TableDefinition::new(COLUMNS, Some(CONDITION));
     let objects = [
         (
             r#"{"metadata":{"name":"n","creationTimestamp":"2026-01-01T00:00:00Z"},"spec":{"text":"t","int":7,"bool":false,"other":9,
@@ -75,10 +75,10 @@ fn every_source_gives_cells() {
 
 #[test]
 fn tables_without_rows_and_heads() {
-    let definition = Definition::new(COLUMNS, None);
+    let definition = TableDefinition::new(COLUMNS, None);
     let mut out = Vec::new();
     let mut table = Writer::new(&definition, MetaVersion::V1, now());
-    table.begin(&ListMeta::default(), false, &mut out);
+    table.begin(&TableMeta::default(), false, &mut out);
     table.end(&mut out);
     let text = String::from_utf8(out).unwrap();
     assert_eq!(
@@ -89,10 +89,10 @@ fn tables_without_rows_and_heads() {
 
 #[test]
 fn a_damaged_body_appends_nothing() {
-    let definition = Definition::new(COLUMNS, None);
+    let definition = TableDefinition::new(COLUMNS, None);
     let mut out = Vec::new();
     let mut table = Writer::new(&definition, MetaVersion::V1, now());
-    table.begin(&ListMeta::default(), false, &mut out);
+    table.begin(&TableMeta::default(), false, &mut out);
     let before = out.len();
     assert!(table.row(b"{\"metadata\":{", "1", RowObject::None, &mut out).is_err());
     assert_eq!(out.len(), before);
@@ -121,7 +121,11 @@ fn partial_metadata_from_bytes_and_trees() {
     assert_eq!(partial_metadata(&object, MetaVersion::V1Beta1), expected);
 
     let mut out = Vec::new();
-    partial_list_begin(&ListMeta { resource_version: "9", ..ListMeta::default() }, MetaVersion::V1, &mut out);
+    partial_list_begin(
+        &TableMeta { resource_version: "9", ..TableMeta::default() },
+        MetaVersion::V1,
+        &mut out,
+    );
     write_partial_metadata(br#"{"name":"a"}"#, "5", MetaVersion::V1, &mut out);
     partial_list_end(&mut out);
     let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
@@ -137,7 +141,7 @@ fn custom_resources_bring_their_columns() {
         tree!({ "name": "Version", "type": "string", "jsonPath": ".metadata.resourceVersion", "priority": 1i64 }),
         tree!({ "name": "Since", "type": "date", "jsonPath": ".metadata.creationTimestamp", "format": "f" }),
     ];
-    let definition = Definition::custom(&columns);
+    let definition = TableDefinition::custom(&columns);
     let heads: Vec<_> =
         definition.columns().iter().map(|c| (c.name.as_str(), c.description.as_str(), c.priority)).collect();
     assert_eq!(
@@ -164,7 +168,7 @@ fn custom_resources_bring_their_columns() {
     table.row(body, "12", RowObject::None, &mut out).unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), r#"{"cells":["x","red","12","24h"],"object":null}"#);
 
-    let plain = Definition::custom(&[]);
+    let plain = TableDefinition::custom(&[]);
     let heads: Vec<_> = plain.columns().iter().map(|c| (c.name.as_str(), c.kind.as_str())).collect();
     assert_eq!(heads, [("Name", "string"), ("Age", "date")]);
 }

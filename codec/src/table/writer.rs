@@ -1,10 +1,10 @@
 //! Tables as JSON, row by row.
 
 use super::age::Now;
-use super::list_meta::ListMeta;
 use super::partial::write_partial_metadata;
 use super::project::MalformedJson;
-use super::{json, ColumnDefinition, Definition};
+use super::table_meta::TableMeta;
+use super::{json, ColumnDefinition, TableDefinition};
 use crate::negotiate::MetaVersion;
 use crate::Value;
 
@@ -23,7 +23,7 @@ pub enum RowObject<'a> {
 /// Writes one table. Owns nothing but its state, so it can live as long as a stream.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
-    definition: &'a Definition,
+    definition: &'a TableDefinition,
     version: MetaVersion,
     now: Now,
     first: bool,
@@ -31,13 +31,13 @@ pub struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// A table of these columns. Ages are relative to `now`.
-    pub fn new(definition: &'a Definition, version: MetaVersion, now: Now) -> Writer<'a> {
+    pub fn new(definition: &'a TableDefinition, version: MetaVersion, now: Now) -> Writer<'a> {
         Writer { definition, version, now, first: true }
     }
 
     /// Appends everything up to the first row. Without headers the columns are `null`, as in all events of a
     /// watch but the first.
-    pub fn begin(&mut self, metadata: &ListMeta<'_>, heads: bool, out: &mut Vec<u8>) {
+    pub fn begin(&mut self, metadata: &TableMeta<'_>, heads: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":\"");
         out.extend_from_slice(self.version.api_version().as_bytes());
         out.extend_from_slice(b"\",\"metadata\":");

@@ -121,7 +121,7 @@ pub struct Strategy {
     /// Errors of an update.
     pub(crate) validate_update: fn(new: &Part<'_>, old: &Value),
     /// Strategies of subresources that write a part of the object.
-    pub subresources: &'static [Subresource],
+    pub subresources: &'static [SubresourceStrategy],
     /// Metadata that a write of the status leaves unchanged.
     pub status_keeps: &'static [&'static str],
     /// Why an object of that name cannot be deleted.
@@ -265,7 +265,7 @@ impl Strategy {
     }
 
     /// The strategy of one of the kind's own subresources.
-    pub fn subresource(&self, subresource: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, subresource: &str) -> Option<&'static SubresourceStrategy> {
         self.subresources.iter().find(|strategy| strategy.name == subresource)
     }
 
@@ -291,8 +291,8 @@ impl Strategy {
     }
 
     /// The definition of its Tables.
-    pub fn table(&self) -> table::Definition {
-        table::Definition::new(self.columns, self.row_condition)
+    pub fn table(&self) -> table::TableDefinition {
+        table::TableDefinition::new(self.columns, self.row_condition)
     }
 
     /// The fields that a write to a subresource (empty for the object itself) cannot own: without an entry in
@@ -327,7 +327,7 @@ impl Strategy {
 
 /// One subresource of a kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Subresource {
+pub struct SubresourceStrategy {
     /// As in the path, after the object's name.
     pub name: &'static str,
     /// Puts back everything but the part that it is for.
@@ -336,7 +336,7 @@ pub struct Subresource {
     pub(crate) validate: fn(new: &Part<'_>, old: &Value),
 }
 
-impl Subresource {
+impl SubresourceStrategy {
     /// Errors of a change through the subresource.
     pub fn errors(&self, new: &Value, old: &Value) -> Vec<Cause> {
         ErrorList::of(new, |new| (self.validate)(new, old))

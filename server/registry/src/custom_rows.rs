@@ -98,7 +98,7 @@ fn row(definition: &Arc<Definition>, place: usize, stored: usize) -> ResourceTyp
         schema: builtin,
         root,
         fields: Vec::new(),
-        table: table::Definition::custom(&version.columns),
+        table: table::TableDefinition::custom(&version.columns),
         zero_status: None,
         strategy: &plinth_kinds::CUSTOM,
         custom: Some(Arc::new(custom)),

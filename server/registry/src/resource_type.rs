@@ -43,7 +43,7 @@ pub struct ResourceType {
     /// The selectable fields whose values are part of the stored header, in its order.
     pub fields: Vec<&'static SelectableField>,
     /// The columns of Tables.
-    pub table: table::Definition,
+    pub table: table::TableDefinition,
     /// The status that upstream's typed object has initially, like `{"loadBalancer": {}}`.
     pub zero_status: Option<Value>,
     /// The behavior of the kind.

@@ -5,7 +5,9 @@ mod sets;
 mod versions;
 
 use super::*;
-use crate::apply::managed::{manager_or_user_agent, Operation, ANCIENT, MAX_UPDATE_MANAGERS};
+use crate::apply::managed::{
+    manager_or_user_agent, ManagedFieldsOperationType, ANCIENT, MAX_UPDATE_MANAGERS,
+};
 use crate::patch::testkit::{deployment, json};
 use crate::schema::{self, Schema, TypeId, GVK};
 use crate::value::{Map, Value};

@@ -202,7 +202,14 @@ fn bad_entries_are_named() {
     );
     let managed = ManagedFields::decode(Some(&list)).unwrap();
     let entries: Vec<_> = managed.entries.iter().map(|e| (e.operation, e.api_version.as_str())).collect();
-    assert_eq!(entries, [(Operation::Apply, "v2"), (Operation::Update, "v1"), (Operation::Update, "v2")]);
+    assert_eq!(
+        entries,
+        [
+            (ManagedFieldsOperationType::Apply, "v2"),
+            (ManagedFieldsOperationType::Update, "v1"),
+            (ManagedFieldsOperationType::Update, "v2")
+        ]
+    );
 }
 
 #[test]

@@ -184,9 +184,9 @@ fn decode(
         None => Ok(Some(expected)),
     });
     let json::Decoded { value: mut tree, strict } = decoded.map_err(|error| match error {
-        BodyError::Unrecognized(what) => unrecognized(expected, bytes, &what),
-        BodyError::Invalid(what) => decode_error(expected, &what),
-        BodyError::Refused(error) => error,
+        BodyDecodeError::Unrecognized(what) => unrecognized(expected, bytes, &what),
+        BodyDecodeError::Invalid(what) => decode_error(expected, &what),
+        BodyDecodeError::Refused(error) => error,
     })?;
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
     check_kind(expected, text("apiVersion"), text("kind"))?;
@@ -216,7 +216,7 @@ pub fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding, ApiEr
 }
 
 /// Why a body could not be decoded.
-pub enum BodyError {
+pub enum BodyDecodeError {
     /// Its type could not be determined.
     Unrecognized(String),
     /// It does not match the expected type.
@@ -225,12 +225,14 @@ pub enum BodyError {
     Refused(ApiError),
 }
 
-impl BodyError {
+impl BodyDecodeError {
     /// 400 with the message alone.
     pub fn plain(self) -> ApiError {
         match self {
-            BodyError::Unrecognized(what) | BodyError::Invalid(what) => ApiError::bad_request(what),
-            BodyError::Refused(error) => error,
+            BodyDecodeError::Unrecognized(what) | BodyDecodeError::Invalid(what) => {
+                ApiError::bad_request(what)
+            }
+            BodyDecodeError::Refused(error) => error,
         }
     }
 }
@@ -239,7 +241,7 @@ impl BodyError {
 /// envelope.
 ///
 /// # Errors
-/// [`BodyError`].
+/// [`BodyDecodeError`].
 pub fn parse<'g>(
     bytes: &[u8],
     encoding: Encoding,
@@ -247,27 +249,30 @@ pub fn parse<'g>(
     root: TypeId,
     options: &DecodeOptions,
     type_of: impl Fn(Option<&protobuf::Envelope<'_>>) -> Result<Option<&'g GVK>, ApiError>,
-) -> Result<json::Decoded, BodyError> {
-    let error = |what: String| BodyError::Invalid(what);
+) -> Result<json::Decoded, BodyDecodeError> {
+    let error = |what: String| BodyDecodeError::Invalid(what);
     let conform = |tree| json::conform(tree, schema, root, options).map_err(|e| error(e.to_string()));
     match encoding {
         Encoding::Json => {
             json::peek_type(bytes).map_err(|e| {
-                BodyError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
+                BodyDecodeError::Unrecognized(format!("couldn't get version/kind; json parse error: {e}"))
             })?;
             json::decode(bytes, schema, root, options).map_err(|e| error(e.to_string()))
         }
         Encoding::Yaml => {
             let (tree, mut strict) =
-                yaml::to_value(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?;
+                yaml::to_value(bytes).map_err(|e| BodyDecodeError::Unrecognized(e.to_string()))?;
             let checked = conform(tree)?;
             strict.extend(checked.strict);
             Ok(json::Decoded { value: checked.value, strict })
         }
-        Encoding::Cbor => conform(cbor::decode(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?),
+        Encoding::Cbor => {
+            conform(cbor::decode(bytes).map_err(|e| BodyDecodeError::Unrecognized(e.to_string()))?)
+        }
         Encoding::Protobuf => {
-            let envelope = protobuf::decode(bytes).map_err(|e| BodyError::Unrecognized(e.to_string()))?;
-            let gvk = type_of(Some(&envelope)).map_err(BodyError::Refused)?;
+            let envelope =
+                protobuf::decode(bytes).map_err(|e| BodyDecodeError::Unrecognized(e.to_string()))?;
+            let gvk = type_of(Some(&envelope)).map_err(BodyDecodeError::Refused)?;
             let tree =
                 protobuf::decode_object(envelope.raw, gvk, schema, root).map_err(|e| error(e.to_string()))?;
             Ok(json::Decoded { value: tree, strict: Vec::new() })

@@ -64,7 +64,7 @@ impl DeleteOptions {
         let encoding = body::object_encoding(cx, Accepts::Object)?;
         let read = DecodeOptions::default();
         let tree = body::parse(bytes, encoding, builtin, root, &read, |_| Ok(None))
-            .map_err(body::BodyError::plain)?
+            .map_err(body::BodyDecodeError::plain)?
             .value;
         // Audit records upstream's internal version.
         cx.audit.request_object(&tree, |tree| {

@@ -21,8 +21,8 @@ pub(super) fn start(r: &Representation, version: MetaVersion, meta: Option<&List
     writer(r, version).begin(&borrowed(&meta), true, out);
 }
 
-fn borrowed(meta: &ListMeta) -> codec::ListMeta<'_> {
-    codec::ListMeta {
+fn borrowed(meta: &ListMeta) -> codec::TableMeta<'_> {
+    codec::TableMeta {
         resource_version: &meta.resource_version,
         continue_token: &meta.continue_token,
         remaining_item_count: meta.remaining_item_count,
@@ -113,7 +113,7 @@ pub(super) fn of_trees(
     items: &[Value],
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
-    of_rows(r, writer(r, version), codec::ListMeta::default(), items, out)
+    of_rows(r, writer(r, version), codec::TableMeta::default(), items, out)
 }
 
 /// The Table of a Scale, which has its own columns.
@@ -124,7 +124,7 @@ pub(super) fn of_scale(
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let resource_version = scale.str_at(&["metadata", "resourceVersion"]).unwrap_or_default();
-    let meta = codec::ListMeta { resource_version, ..codec::ListMeta::default() };
+    let meta = codec::TableMeta { resource_version, ..codec::TableMeta::default() };
     let writer = Writer::new(&scale::TABLE, version, r.now.into());
     of_rows(r, writer, meta, std::slice::from_ref(scale), out)
 }
@@ -132,7 +132,7 @@ pub(super) fn of_scale(
 fn of_rows(
     r: &Representation,
     mut writer: Writer<'_>,
-    meta: codec::ListMeta<'_>,
+    meta: codec::TableMeta<'_>,
     items: &[Value],
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {

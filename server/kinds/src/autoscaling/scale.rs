@@ -2,12 +2,12 @@
 
 use std::sync::LazyLock;
 
-use plinth_codec::table::{Column, Definition};
+use plinth_codec::table::{Column, TableDefinition};
 
 /// The columns of its Tables.
-pub static TABLE: LazyLock<Definition> = LazyLock::new(|| {
+pub static TABLE: LazyLock<TableDefinition> = LazyLock::new(|| {
     let name = Column::text("Name", "metadata.name", "");
     let desired = Column::int("Desired", "spec.replicas");
     let available = Column::int("Available", "status.replicas");
-    Definition::new(&[name, desired, available, Column::AGE], None)
+    TableDefinition::new(&[name, desired, available, Column::AGE], None)
 });

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use plinth_codec::negotiate::MetaVersion;
-use plinth_codec::table::{Definition, ListMeta, Now, RowObject, Writer};
+use plinth_codec::table::{Now, RowObject, TableDefinition, TableMeta, Writer};
 
 use super::parse;
 use crate::autoscaling::scale;
@@ -14,7 +14,7 @@ fn now() -> Now {
 }
 
 /// The cells of a row with a space between them, without the brackets of the list.
-fn row(definition: &Definition, object: &str) -> String {
+fn row(definition: &TableDefinition, object: &str) -> String {
     let mut projected = Vec::new();
     let mut table = Writer::new(definition, MetaVersion::V1, now());
     table.row(object.as_bytes(), "", RowObject::None, &mut projected).unwrap();
@@ -27,7 +27,7 @@ fn row(definition: &Definition, object: &str) -> String {
     cells.join(", ")
 }
 
-fn definition(group: &str, resource: &str) -> Definition {
+fn definition(group: &str, resource: &str) -> TableDefinition {
     crate::of(group, resource).table()
 }
 
@@ -63,7 +63,7 @@ fn a_table_of_two_pods() {
     let pods = definition("", "pods");
     let mut out = Vec::new();
     let mut table = Writer::new(&pods, MetaVersion::V1Beta1, now());
-    let list = ListMeta { resource_version: "7", continue_token: "t\"k", remaining_item_count: Some(3) };
+    let list = TableMeta { resource_version: "7", continue_token: "t\"k", remaining_item_count: Some(3) };
     table.begin(&list, true, &mut out);
     let metadata = br#"{"name":"a"}"#;
     let body = br#"{"metadata":{"name":"a"},"status":{"phase":"Failed"}}"#;

@@ -433,7 +433,7 @@ impl Record {
     }
 }
 
-fn subresource_errors(subresource: &crate::Subresource, new: &Value, old: &Value) -> Vec<Cause> {
+fn subresource_errors(subresource: &crate::SubresourceStrategy, new: &Value, old: &Value) -> Vec<Cause> {
     subresource.errors(new, old)
 }
 

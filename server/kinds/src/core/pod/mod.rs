@@ -26,7 +26,7 @@ use crate::defaults::Literal::Bool;
 use crate::pod_template::defaults::SPEC_DEFAULTS;
 use crate::pod_template::warnings::{warn_app_armor_of_pod, warn_pod};
 use crate::pod_template::{annotations, app_armor, container, validate_spec};
-use crate::strategy::{Generation, Strategy, Subresource, BASE};
+use crate::strategy::{Generation, Strategy, SubresourceStrategy, BASE};
 use crate::warnings::{warn_pod_name, Warnings};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
@@ -140,13 +140,13 @@ fn validate_create(pod: &Part<'_>) {
 }
 
 /// `pods/ephemeralcontainers` and `pods/resize`.
-const SUBRESOURCES: &[Subresource] = &[
-    Subresource {
+const SUBRESOURCES: &[SubresourceStrategy] = &[
+    SubresourceStrategy {
         name: "ephemeralcontainers",
         prepare: ephemeral_containers::prepare,
         validate: ephemeral_containers::validate_update,
     },
-    Subresource { name: "resize", prepare: resize::prepare, validate: resize::validate },
+    SubresourceStrategy { name: "resize", prepare: resize::prepare, validate: resize::validate },
 ];
 
 /// Warnings about a new pod; updates come from controllers and get none.

@@ -1,10 +1,10 @@
-//! The metadata of a list, as JSON.
+//! The metadata of a Table, as JSON.
 
 use super::json;
 
-/// The metadata of a list.
+/// The metadata of a Table, which is that of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ListMeta<'a> {
+pub struct TableMeta<'a> {
     /// The revision of the list; omitted when empty.
     pub resource_version: &'a str,
     /// The token of the next page; omitted when empty.
@@ -13,7 +13,7 @@ pub struct ListMeta<'a> {
     pub remaining_item_count: Option<u64>,
 }
 
-impl ListMeta<'_> {
+impl TableMeta<'_> {
     /// Appends the metadata as a JSON object.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.push(b'{');
