@@ -191,7 +191,7 @@ impl Options {
         self
     }
 
-    /// How long a replica goes on while as many of the others differ from it as agree with it, itself
+    /// How long a replica continues while as many of the others differ from it as agree with it, itself
     /// included: then it stops with [`crate::Failure::Diverged`]. Default: 10 s.
     #[must_use]
     pub fn agreement_timeout(mut self, timeout: Duration) -> Options {

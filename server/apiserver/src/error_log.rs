@@ -52,7 +52,7 @@ impl ErrorLog {
                 "write to the store does not return: writes wait, and the server is not ready; check the \
                     disk and the kernel's log"
             ),
-            (None, true) => tracing::warn!("writes to the store return again"),
+            (None, true) => tracing::warn!("writes to the store complete again"),
             _ => {}
         }
     }

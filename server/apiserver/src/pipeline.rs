@@ -125,7 +125,7 @@ pub async fn handle(
             (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
         Err(panic) => {
-            tracing::error!(%panic, "request handler panicked");
+            tracing::error!(error = %panic, "request handler panicked");
             state.audit.panicked(&panic).await;
             state.audit = Recorder::default();
             (panicked(), None)

@@ -95,7 +95,7 @@ impl Member {
             .on_warning(|warning| {
                 tracing::warn!(
                     error = %warning,
-                    "Storage engine needs attention; \"plinth verify\" reports what is damaged"
+                    "storage engine needs attention; \"plinth verify\" reports what is damaged"
                 );
             });
         let engine = Engine::open(options)?;

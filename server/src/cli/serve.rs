@@ -66,7 +66,7 @@ pub fn run<E: From<ServeError>>(
         }
         Err(ServeError::StartAbandoned) => {
             runtime.shutdown_background();
-            tracing::warn!("server was stopped before its start had ended");
+            tracing::warn!("server stopped before its start was complete");
             Ok(())
         }
         served => refused.and(served.map_err(E::from)),

@@ -274,7 +274,7 @@ async fn a_hanging_disk_ends_readiness_and_later_liveness_and_nothing_else() {
     assert!(server.ended().is_none(), "the process goes on");
     let log = server.log().tail(100);
     assert_eq!(log.matches("does not return").count(), 1, "{log}");
-    assert_eq!(log.matches("return again").count(), 1, "{log}");
+    assert_eq!(log.matches("complete again").count(), 1, "{log}");
 }
 
 /// A write that was handed to the storage is committed although its client has left, and recorded with its

@@ -101,7 +101,10 @@ async fn addresses_and_ports_of_a_lost_service_can_be_allocated_again() {
     remove(root.path(), |key| key == lost[0]).await;
     let (mut server, mut connection) = start(root.path(), &["--service-cluster-ip-range=10.0.0.48/28"]).await;
     let log = server.log().tail(100);
-    assert!(log.contains("Service default/kubernetes cannot be created"), "{log}");
+    assert!(
+        log.contains("object=\"Service default/kubernetes\"") && log.contains("object cannot be created"),
+        "{log}"
+    );
     let (code, _) = get(&mut connection, &format!("{SERVICES}/kubernetes")).await;
     assert_eq!(code, 404);
     server.terminate().await.expect("stopped");

@@ -245,8 +245,8 @@ impl Context {
         negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
     }
 
-    /// The newest record of a key, to be read as a tree: where it is large, the request goes on beside
-    /// others.
+    /// The newest record of a key, to be read as a tree: a request for a large one waits for a
+    /// slot of the large-request limiter.
     ///
     /// # Errors
     /// What the read answers.

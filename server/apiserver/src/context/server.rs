@@ -84,7 +84,7 @@ pub struct Server {
     pub joining: Arc<Semaphore>,
     /// Limits and durations from flags.
     pub limits: Limits,
-    /// The flags that the server was started with, by name; for people who look at `/flagz`.
+    /// The flags that the server was started with, by name, which `/flagz` shows.
     pub flags: BTreeMap<String, String>,
     /// Whether the first pass over the APIServices of all built-in APIs is over.
     pub has_registered_apis: AtomicBool,
@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// Runs a task beside the requests until the server stops or its storage fails for good. One that is at
-    /// work on another thread at that moment goes on to its next await, so whoever closes the store waits for
+    /// work on another thread at that moment runs to its next await, so whoever closes the store waits for
     /// [`Server::tasks`] first.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let (mut stopping, failed) = (self.stopping.clone(), self.store.engine().failed());
@@ -131,7 +131,7 @@ impl Server {
 /// Awaited by a task beside the requests before it reports an error: where that comes of the server's end (a
 /// closed store, or one that has failed), the task ends here.
 pub async fn return_if_stopping() {
-    // Its end is looked at first each time that it goes on.
+    // A task that is polled checks whether the server has stopped before it continues.
     tokio::task::yield_now().await;
 }
 

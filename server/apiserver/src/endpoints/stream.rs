@@ -30,7 +30,7 @@ pub(super) fn respond<E: std::fmt::Display>(
         let last = out.hand_over();
         if let Some(error) = outcome.err().map(|e| e.to_string()).or(last.err().map(|e| e.to_string())) {
             if !out.is_client_gone {
-                tracing::warn!(error, "a response was broken off");
+                tracing::warn!(error, "response aborted, its content could not be produced");
             }
             out.send.send(Err(BodyError(error)));
         }

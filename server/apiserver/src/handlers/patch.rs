@@ -314,7 +314,7 @@ fn refusal(error: &patch::PatchError) -> ApiError {
         }
         // Upstream says nothing of what the operation ran into; it is in the log for whoever runs the server.
         422 => {
-            tracing::debug!(%message, "a patch is refused");
+            tracing::debug!(error = %message, "patch refused");
             let text = "the server rejected our request due to an error in our request";
             ApiError::new(422, Reason::Invalid, text).with_causes(Vec::new())
         }

@@ -83,7 +83,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     let service_ip = addresses.services.first_address().unwrap_or(address.ip());
     pki.ensure(&options.certificate_names(address.ip()), service_ip)?;
     for rejected in pki.rejected() {
-        tracing::warn!("{rejected}");
+        tracing::warn!(error = %rejected, "clients will reject a certificate of the server");
     }
     migrate(&engine).await?;
     let certificates = serving_certificates(&options, &pki)?;
@@ -126,7 +126,7 @@ struct StartSettings {
 impl StartSettings {
     fn check(options: &ServeOptions, is_replica: bool) -> Result<StartSettings, ServeError> {
         for (flag, warning) in options.upstream.warnings()? {
-            tracing::warn!("--{flag} is ignored: {warning}");
+            tracing::warn!(flag, reason = %warning, "flag is ignored");
         }
         options.gates.check()?;
         let table = options.apis.enabled()?;
@@ -217,7 +217,7 @@ async fn open_store(
         .history_retention(Some(options.history_retention))
         .compaction_interval(options.compaction_interval)
         .reserve_bytes(RESERVE_BYTES)
-        .on_warning(|warning| tracing::warn!(error = %warning, "Storage engine needs attention; \"plinth verify\" reports what is damaged"));
+        .on_warning(|warning| tracing::warn!(error = %warning, "storage engine needs attention; \"plinth verify\" reports what is damaged"));
     let checkpoint_dir = options.checkpoints.checkpoint_dir.clone();
     let (engine, replica) = open_engine(dir, engine_options, connect, checkpoint_dir).await?;
     for dropped in engine.dropped() {
@@ -369,7 +369,8 @@ fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<Encryptio
     Ok(encryption)
 }
 
-/// Starts the tasks that follow files for authentication, authorization and TLS, and what records the use of tokens.
+/// Starts the tasks that follow files for authentication, authorization and TLS, and what records the use of
+/// tokens.
 fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<Certificates>) {
     controllers::token_use::start(server);
     let metrics = &server.metrics.reloads;

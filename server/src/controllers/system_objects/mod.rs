@@ -36,7 +36,8 @@ pub fn tolerate(
         Ok(()) => Ok(true),
         Err(error) if is_first_start || server.store.engine().failure().is_some() => Err(error),
         Err(error) => {
-            tracing::warn!(%error, "{what} cannot be created; the server starts without it and retries every {} seconds", PERIOD.as_secs());
+            let retry_ms = PERIOD.as_millis();
+            tracing::warn!(%error, object = what, retry_ms, "object cannot be created; the server starts without it and retries");
             Ok(false)
         }
     }

@@ -1,9 +1,9 @@
 //! Caches the objects that service account tokens are bound to.
 //!
 //! A token is valid only while its account, pod, Secret or node exists with the same UID. Looking that up
-//! costs a read per object and request, from disk at worst; so the result is cached until the object changes. As
-//! every [`Informer`], the cache applies what was published before it answers: a token is refused by the request
-//! after the delete of its pod.
+//! costs a read per object and request, from disk at worst; so the result is cached until the object changes.
+//! As every [`Informer`], the cache applies what was published before it answers: a token is refused by the
+//! request after the delete of its pod.
 //!
 //! Only objects that tokens in use are bound to are cached, at most `MAX_ENTRIES`.
 
@@ -163,8 +163,8 @@ impl Bindings {
 }
 
 impl BindingCache {
-    /// The cached object, or the number under which the caller may insert it once it has read it. The entry is
-    /// reserved before the read: a change after that drops it, so that no stale result is inserted.
+    /// The cached object, or the number under which the caller may insert it once it has read it. The entry
+    /// is reserved before the read: a change after that drops it, so that no stale result is inserted.
     fn find_or_reserve(&mut self, key: &[u8]) -> Result<Option<Arc<BoundObject>>, u64> {
         if let Some(Entry::Loaded(bound)) = self.entries.get(key) {
             return Ok(bound.clone());
