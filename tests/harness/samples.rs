@@ -1,5 +1,5 @@
-//! One small valid object of every built-in kind that is stored, as data in `samples.json`, one object a line; of kinds
-//! that are off by default as well.
+//! One small valid object of every built-in kind that is stored, as data in `samples.json`, one object a
+//! line; of kinds that are off by default as well.
 //!
 //! `NAME` and `NAMESPACE` are replaced by the test's own; names that the kind requires are literal.
 

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use plinth_engine::Record;
 
 /// An object as it was read: the engine's record, whose value may be encrypted, and the decrypted value. The
-/// two are kept apart because a record that is passed back to the engine ([`plinth_engine::Transaction::having_read`]) must
-/// be the engine's own: a decrypted one would put plain text on disk.
+/// two are kept apart because a record that is passed back to the engine
+/// ([`plinth_engine::Transaction::having_read`]) must be the engine's own: a decrypted one would put plain
+/// text on disk.
 #[derive(Clone, Debug)]
 pub struct Fetched {
     record: Record,

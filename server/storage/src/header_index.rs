@@ -3,8 +3,8 @@
 //! A selector needs only an object's [`Header`], but headers are stored with their bodies: finding one pod of
 //! ten thousand would read all of them. The headers of a collection that was searched are therefore cached, a
 //! few hundred bytes per object, and kept up to date by the engine's change feed. Each search applies what
-//! was published first ([`super::change_feeds`]), so it is at a revision that includes every write acknowledged
-//! before it. The matches are read from a snapshot of exactly that revision.
+//! was published first ([`super::change_feeds`]), so it is at a revision that includes every write
+//! acknowledged before it. The matches are read from a snapshot of exactly that revision.
 //!
 //! That revision, and that collections are filled by scans and evicted, distinguish this from
 //! [`super::informer`].

@@ -1,7 +1,8 @@
 //! State that is derived from stored objects and kept up to date by the engine's change feed.
 //!
-//! Each read applies what was published first ([`super::change_feeds`]). So a read reflects every write that was
-//! acknowledged before it began: a RoleBinding is effective for the request after the one that created it.
+//! Each read applies what was published first ([`super::change_feeds`]). So a read reflects every write that
+//! was acknowledged before it began: a RoleBinding is effective for the request after the one that created
+//! it.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -78,8 +78,8 @@ fn claims(token: &str) -> Value {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(body).expect("base64")).expect("claims")
 }
 
-/// Waits until the server no longer accepts a token: kube-apiserver, with which the shared tests run, too, caches
-/// tokens for ten seconds.
+/// Waits until the server no longer accepts a token: kube-apiserver, with which the shared tests run, too,
+/// caches tokens for ten seconds.
 async fn until_refused(access: &Access, token: &str) {
     for _ in 0..500 {
         if whoami(access, token).await.0 == StatusCode::UNAUTHORIZED {

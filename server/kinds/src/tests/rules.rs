@@ -278,8 +278,8 @@ fn one_row_per_rule() {
     assert!(rows > 300, "the table was read");
 }
 
-/// Kinds without a base in the table, and the file that tests their rules, from the top of the repository: they depend
-/// on more than one object, or are those of a part that several kinds have.
+/// Kinds without a base in the table, and the file that tests their rules, from the top of the repository:
+/// they depend on more than one object, or are those of a part that several kinds have.
 const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("", "configmaps", "server/kinds/src/tests/rules.rs"),
     ("", "events", "server/kinds/src/events/event.rs"),
