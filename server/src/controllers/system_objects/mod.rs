@@ -37,7 +37,12 @@ pub fn tolerate(
         Err(error) if is_first_start || server.store.engine().failure().is_some() => Err(error),
         Err(error) => {
             let retry_ms = PERIOD.as_millis();
-            tracing::warn!(%error, object = what, retry_ms, "object cannot be created; the server starts without it and retries");
+            tracing::warn!(
+                %error,
+                object = what,
+                retry_ms,
+                "object cannot be created; the server starts without it and retries"
+            );
             Ok(false)
         }
     }
