@@ -39,7 +39,7 @@ fn alarm_name(raised: i32) -> &'static str {
 pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Status> {
     measure(member).await?;
     let size = i64::try_from(member.size()).unwrap_or(i64::MAX);
-    let revision = member.engine.current_revision().get();
+    let revision = u64::try_from(member.revision()).unwrap_or(0);
     let alarms = member.alarms().into_iter();
     Ok(StatusResponse {
         header: Some(member.header()),
@@ -122,7 +122,7 @@ pub(crate) async fn hash_kv(member: &Arc<Member>, request: HashKvRequest) -> Res
     Ok(HashKvResponse {
         header: Some(member.header()),
         hash,
-        compact_revision: member.compacted(),
+        compact_revision: member.compacted_below(revision),
         hash_revision: revision,
     })
 }
@@ -136,6 +136,8 @@ async fn hash_at(member: &Arc<Member>, revision: i64) -> Result<(u32, i64), Stat
             false => latest,
         };
         let mut hash = crc32fast::Hasher::new();
+        // As in etcd, the bucket's name is hashed, too: no store has the hash 0, which JSON leaves out.
+        hash.update(b"key");
         let mut range = snapshot.range(&KeyRange::all());
         while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
             let kv = prost::Message::encode_length_delimited_to_vec(&entry_key_value(&entry, true));

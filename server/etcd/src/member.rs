@@ -73,6 +73,8 @@ pub(crate) struct Member {
     term: u64,
     /// Reads below it are refused; -1 before the first compaction.
     compacted: AtomicI64,
+    /// The compacted revision before that, since the start.
+    compacted_before: AtomicI64,
     compacting: Mutex<()>,
     no_space: AtomicBool,
     corrupt: AtomicBool,
@@ -134,6 +136,7 @@ impl Member {
             member_id,
             term,
             compacted: AtomicI64::new(compacted),
+            compacted_before: AtomicI64::new(compacted),
             compacting: Mutex::new(()),
             no_space: AtomicBool::new(no_space),
             corrupt: AtomicBool::new(corrupt),
@@ -153,6 +156,16 @@ impl Member {
     /// The compacted revision; -1 before the first compaction.
     pub(crate) fn compacted(&self) -> i64 {
         self.compacted.load(Ordering::Acquire)
+    }
+
+    /// The compacted revision that a hash at `revision` is reported with: a compaction changes nothing that can be
+    /// read at its own revision, so what etcd reports of it is the same before and after.
+    pub(crate) fn compacted_below(&self, revision: i64) -> i64 {
+        let compacted = self.compacted();
+        match revision == compacted {
+            true => self.compacted_before.load(Ordering::Acquire),
+            false => compacted,
+        }
     }
 
     /// The id of the member.
@@ -239,6 +252,7 @@ impl Member {
         let number = u64::try_from(revision).unwrap_or(0);
         let stored = self.engine.transact(Transaction::new().set_number("compacted", number)).await;
         stored.map_err(|error| errors::from_engine(&error))?;
+        self.compacted_before.store(self.compacted(), Ordering::Release);
         self.compacted.store(revision, Ordering::Release);
         let floor = match self.no_space.load(Ordering::Acquire) {
             true => to_engine(revision),

@@ -57,7 +57,7 @@ pub(crate) fn serve(member: Arc<Member>, stop: CancellationToken) -> mpsc::Recei
             let state = State::of(&member).await?;
             let client = Client { out: out.clone(), runtime: Handle::current(), stop };
             let sent = tokio::task::spawn_blocking(move || {
-                let sent = send(&member, &state, client);
+                let sent = send(&state, client);
                 drop(permit);
                 sent
             });
@@ -121,12 +121,10 @@ impl Client {
 }
 
 /// Sends the file and its hash. Blocks.
-fn send(member: &Member, state: &State, client: Client) -> Result<(), Status> {
+fn send(state: &State, client: Client) -> Result<(), Status> {
     let (_, layout) = write(io::sink(), None, state).map_err(|error| status_of(&error))?;
     let parts = Parts {
         client,
-        member,
-        revision: to_etcd(state.keys.revision()),
         hash: Sha256::new(),
         buffer: BytesMut::with_capacity(PART),
         remaining: layout.bytes(),
@@ -152,21 +150,20 @@ fn status_of(error: &io::Error) -> Status {
 }
 
 /// Parts of a file, cut from what is written.
-struct Parts<'m> {
+struct Parts {
     client: Client,
-    member: &'m Member,
-    revision: i64,
     hash: Sha256,
     buffer: BytesMut,
     /// Bytes of the file that were not sent.
     remaining: u64,
 }
 
-impl Parts<'_> {
+impl Parts {
     fn send(&mut self, blob: Bytes) -> io::Result<()> {
         self.remaining = self.remaining.saturating_sub(blob.len() as u64);
         let part = SnapshotResponse {
-            header: Some(self.member.header_at(self.revision)),
+            // As in etcd.
+            header: None,
             remaining_bytes: self.remaining,
             blob,
             version: CLUSTER_VERSION.to_owned(),
@@ -175,7 +172,7 @@ impl Parts<'_> {
     }
 }
 
-impl Write for Parts<'_> {
+impl Write for Parts {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = PART - self.buffer.len();
         let taken = bytes.get(..room).unwrap_or(bytes);

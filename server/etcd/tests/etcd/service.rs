@@ -1,7 +1,9 @@
 //! Maintenance, Cluster, Auth, and what is served over plain HTTP.
 
 use plinth_etcd::wire::auth::AuthStatusResponse;
-use plinth_etcd::wire::kv::{RangeRequest, RangeStreamResponse};
+use plinth_etcd::wire::kv::{
+    sort_target, CompactionRequest, RangeRequest, RangeResponse, RangeStreamResponse,
+};
 use plinth_etcd::wire::maintenance::{
     HashKvRequest, HashKvResponse, MemberRequest, MembersResponse, MoveLeaderRequest, StatusResponse,
 };
@@ -54,6 +56,7 @@ async fn the_cluster_has_one_member_and_takes_no_other() {
     let id = members.members[0].id;
     let status: StatusResponse = client.call("Maintenance/Status", Empty {}).await.unwrap();
     assert_eq!((status.leader, status.header.unwrap().member_id), (id, id));
+    assert_eq!((status.raft_index, status.raft_applied_index), (1, 1));
     let remove = client.call::<_, Empty>("Cluster/MemberRemove", MemberRequest { id }).await.unwrap_err();
     assert_eq!(remove.code(), Code::FailedPrecondition);
     let add = client.call::<_, Empty>("Cluster/MemberAdd", Empty {}).await.unwrap_err();
@@ -121,12 +124,27 @@ async fn clients_need_a_certificate_of_the_trusted_authority() {
 async fn stores_with_the_same_keys_have_the_same_hash() {
     let (_dir, server, client) = server(&[]).await;
     let hash = |revision| client.call::<_, HashKvResponse>("Maintenance/HashKV", HashKvRequest { revision });
+    // JSON leaves a zero out, and clients look for the field.
+    assert_ne!(hash(0).await.unwrap().hash, 0);
     client.put("a", "1").await;
     let first = hash(0).await.unwrap();
     client.put("a", "2").await;
     assert_ne!(hash(0).await.unwrap().hash, first.hash);
     let then = hash(2).await.unwrap();
     assert_eq!((then.hash, then.hash_revision, then.compact_revision), (first.hash, 2, -1));
+    // What is reported of the compacted revision is what was reported before, as in etcd.
+    let before = hash(3).await.unwrap();
+    for (revision, compacted) in [(3, -1), (4, 3)] {
+        client.put("b", "1").await;
+        let compact = CompactionRequest { revision, physical: true };
+        let _: HeaderResponse = client.call("KV/Compact", compact).await.unwrap();
+        let after = hash(revision).await.unwrap();
+        assert_eq!((after.hash_revision, after.compact_revision), (revision, compacted));
+        if revision == 3 {
+            assert_eq!(after.hash, before.hash);
+        }
+    }
+    assert_eq!(hash(0).await.unwrap().compact_revision, 4);
     server.stop().await;
 }
 
@@ -148,5 +166,26 @@ async fn a_range_can_be_streamed_in_parts() {
     }
     assert_eq!((keys.len(), count), (15, 20));
     assert!(responses > 3);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_streamed_range_with_a_target_and_no_order_is_sorted_by_it() {
+    let (_dir, server, client) = server(&[]).await;
+    for number in 0..20 {
+        client.put(&format!("key-{number:02}"), &format!("value-{:02}", 19 - number)).await;
+    }
+    let request = RangeRequest {
+        key: bytes("key-"),
+        range_end: bytes("key."),
+        sort_target: sort_target::VALUE,
+        ..Default::default()
+    };
+    let whole: RangeResponse = client.call("KV/Range", request.clone()).await.unwrap();
+    assert_eq!((whole.kvs[0].key.clone(), whole.kvs.len()), (bytes("key-19"), 20));
+    let mut parts = client.parts::<_, RangeStreamResponse>("KV/RangeStream", request).await.unwrap();
+    let part = parts.next().await.unwrap().unwrap().range_response.unwrap();
+    assert_eq!(part, whole);
+    assert!(parts.next().await.is_none());
     server.stop().await;
 }

@@ -21,6 +21,7 @@ async fn snapshot(client: &Client) -> Vec<u8> {
     let (mut file, mut remaining) = (Vec::new(), None);
     while let Some(part) = parts.next().await {
         let part = part.unwrap();
+        assert_eq!(part.header, None);
         // The hash is not counted.
         if part.remaining_bytes > 0 || remaining != Some(0) {
             let left = remaining.map(|remaining: u64| remaining - part.blob.len() as u64);
