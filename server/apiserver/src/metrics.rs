@@ -25,7 +25,7 @@ mod health;
 mod identity;
 mod in_flight;
 mod objects;
-pub(crate) mod process;
+mod process;
 mod reloads;
 mod requests;
 mod traces;

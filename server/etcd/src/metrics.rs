@@ -140,6 +140,7 @@ impl Metrics {
         // Writing to memory does not fail.
         let _ = TextEncoder::new().encode(&self.registry.gather(), &mut out);
         fsync_histogram(&stats.sync_micros, &mut out);
+        plinth_http::write_process_metrics(&mut out);
         out
     }
 }

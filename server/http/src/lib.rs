@@ -1,4 +1,4 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown. Knows no resource; of users the name
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown; metrics of the process. Knows no resource; of users the name
 //! that fair queuing is by (`fair_queuing`), of the API the errors that end a body
 //! (`plinth_api::ApiError`).
 //!
@@ -26,6 +26,7 @@ mod header_limits;
 mod idle_frames;
 mod options;
 mod paced_response;
+mod process_metrics;
 mod request_body;
 mod serving;
 mod sockets;
@@ -47,6 +48,7 @@ pub use paced_response::{
     AbortedResponse, ClientPresence, NextPiece, PacedReader, PieceProducer, ProducerPool, RemoteWaits,
     TooManyRemoteWaits,
 };
+pub use process_metrics::{process_start_seconds, write_process_metrics};
 pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
 pub use sockets::prepare_socket;

@@ -12,7 +12,6 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
 use super::text;
-use crate::metrics::process;
 use plinth_api::{ApiError, Reason};
 use plinth_http::Body;
 use plinth_registry::VERSION_INFO;
@@ -40,7 +39,8 @@ struct Page {
 /// # Errors
 /// 406.
 pub(super) fn statusz(headers: &HeaderMap, paths: &[String]) -> Result<Response<Body>, ApiError> {
-    let started = UNIX_EPOCH + Duration::from_secs_f64(process::start_seconds().unwrap_or_default());
+    let started =
+        UNIX_EPOCH + Duration::from_secs_f64(plinth_http::process_start_seconds().unwrap_or_default());
     let up = SystemTime::now().duration_since(started).unwrap_or_default().as_secs();
     let this = &VERSION_INFO;
     let emulated = format!("{}.{}", this.emulation_major, this.emulation_minor);
