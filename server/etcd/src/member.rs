@@ -158,8 +158,8 @@ impl Member {
         self.compacted.load(Ordering::Acquire)
     }
 
-    /// The compacted revision that a hash at `revision` is reported with: a compaction changes nothing that can be
-    /// read at its own revision, so what etcd reports of it is the same before and after.
+    /// The compacted revision that a hash at `revision` is reported with: a compaction changes nothing that
+    /// can be read at its own revision, so what etcd reports of it is the same before and after.
     pub(crate) fn compacted_below(&self, revision: i64) -> i64 {
         let compacted = self.compacted();
         match revision == compacted {

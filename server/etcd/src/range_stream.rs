@@ -103,7 +103,7 @@ impl Reader {
     fn open(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Result<Reader, Status> {
         let (snapshot, current) = match source {
             Source::Snapshot(snapshot, current) if range::is_in_order(request) => (snapshot, current),
-            // In memory, or in the order of another target, as Range returns it: as large as a response to that.
+            // In memory, or in the order of another target, as Range returns it and as large.
             whole => return Ok(Reader::Whole(range::message(member, request, whole)?)),
         };
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);

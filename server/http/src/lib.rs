@@ -1,5 +1,5 @@
-//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown; metrics of the process. Knows no resource; of users the name
-//! that fair queuing is by (`fair_queuing`), of the API the errors that end a body
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and graceful shutdown; metrics of the process. Knows no resource;
+//! of users the name that fair queuing is by (`fair_queuing`), of the API the errors that end a body
 //! (`plinth_api::ApiError`).
 //!
 //! ```

@@ -1,4 +1,5 @@
-//! Metrics of the process, written when they are scraped: Prometheus' names, as every client library has them.
+//! Metrics of the process, written when they are scraped: Prometheus' names, as every client library has
+//! them.
 
 use std::io::Write;
 
