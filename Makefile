@@ -13,6 +13,7 @@
 #   make dist    tarball, packages, image, hashes of a release, in ./dist
 #   make test-dist   what dist makes, installed, upgraded and removed in a Debian (needs root and debootstrap)
 #   make install the binary, manual pages and completions below PREFIX (/usr/local; DESTDIR is respected)
+#   make docs-site   docs/ as pages, in ./dist/docs
 #   make fmt     format the sources
 
 PLINTH_TARGET_DIR ?= $(HOME)/.cache/plinth/target
@@ -32,7 +33,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run install dist test-dist test test-replication test-etcd test-s3 lint bench build fmt setup
+.PHONY: run install dist test-dist test test-replication test-etcd test-s3 lint bench build docs-site fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR) $(ARGS)
@@ -75,6 +76,10 @@ lint:
 
 bench: build
 	scripts/bench $(BINARY) $(BENCH_DIR)
+
+docs-site:
+	scripts/setup docs
+	$(PLINTH_TARGET_DIR)/tools/bin/mdbook build
 
 fmt: setup
 	cargo fmt --all

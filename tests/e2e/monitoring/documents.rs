@@ -120,9 +120,9 @@ fn rules_ask_for_what_is_served() {
             assert!(rule["labels"]["severity"].is_string(), "{name}");
             let annotations = &rule["annotations"];
             assert!(annotations["summary"].is_string() && annotations["description"].is_string(), "{name}");
-            let operations = plinth_tests::package_dir().join("../docs/operations.md");
-            let operations = std::fs::read_to_string(operations).expect("docs/operations.md");
-            assert!(operations.contains(&format!("`{name}`")), "docs/operations.md says what to do: {name}");
+            let page = plinth_tests::package_dir().join("../docs/monitoring.md");
+            let page = std::fs::read_to_string(page).expect("docs/monitoring.md");
+            assert!(page.contains(&format!("`{name}`")), "docs/monitoring.md says what to do: {name}");
         }
     }
     assert!(alerts >= 8, "{alerts}");
