@@ -26,6 +26,8 @@ mod identity;
 mod in_flight;
 mod objects;
 mod process;
+#[cfg(test)]
+mod reference;
 mod reloads;
 mod requests;
 mod traces;
@@ -133,19 +135,7 @@ impl Metrics {
         objects::write(&counts, &mut out);
         let stats = store.engine().stats();
         let bytes: u64 = stats.families.iter().map(|family| family.file_bytes).sum();
-        // Writing to memory does not fail.
-        let _ = writeln!(
-            out,
-            "# HELP apiserver_storage_size_bytes Size of the store's table files in bytes.\n\
-             # TYPE apiserver_storage_size_bytes gauge\n\
-             apiserver_storage_size_bytes{{storage_cluster_id=\"plinth\"}} {bytes}"
-        );
-        let _ = writeln!(
-            out,
-            "# HELP plinth_engine_out_of_space Whether the last write was refused because the disk is full.\n\
-             # TYPE plinth_engine_out_of_space gauge\nplinth_engine_out_of_space {}",
-            u8::from(store.engine().is_out_of_space())
-        );
+        write_room(bytes, store.engine().is_out_of_space(), &mut out);
         engine::write(&stats, &mut out);
         process::write(&mut out);
         out
@@ -157,6 +147,23 @@ impl Metrics {
         encode(&self.health.registry, &mut out);
         out
     }
+}
+
+/// Appends what the store takes up, and whether the disk has room for it.
+fn write_room(bytes: u64, is_out_of_space: bool, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = writeln!(
+        out,
+        "# HELP apiserver_storage_size_bytes Size of the store's table files in bytes.\n\
+         # TYPE apiserver_storage_size_bytes gauge\n\
+         apiserver_storage_size_bytes{{storage_cluster_id=\"plinth\"}} {bytes}"
+    );
+    let _ = writeln!(
+        out,
+        "# HELP plinth_engine_out_of_space Whether the last write was refused because the disk is full.\n\
+         # TYPE plinth_engine_out_of_space gauge\nplinth_engine_out_of_space {}",
+        u8::from(is_out_of_space)
+    );
 }
 
 fn encode(registry: &Registry, out: &mut Vec<u8>) {

@@ -50,8 +50,7 @@ pub fn with_configuration(
     let mut added = Vec::new();
     let mut config = given.into_iter().rev().find_map(|(name, value)| value.filter(|_| name == CONFIG));
     for (_, name) in &flags {
-        let variable = format!("PLINTH_{}", name.to_uppercase().replace('-', "_"));
-        let Some(value) = environment(&variable).filter(|_| !set.contains(*name)) else { continue };
+        let Some(value) = environment(&variable(name)).filter(|_| !set.contains(*name)) else { continue };
         if *name == CONFIG {
             config = Some(value.clone());
         }
@@ -75,6 +74,11 @@ pub fn with_configuration(
     all.extend(added);
     all.extend_from_slice(&arguments[2..]);
     Ok(all)
+}
+
+/// The variable of the environment that has the value of a flag.
+pub(super) fn variable(flag: &str) -> String {
+    format!("PLINTH_{}", flag.to_uppercase().replace('-', "_"))
 }
 
 /// Long flags on a command line, with the value that follows `=` or is the next word; `-v` as `v`.

@@ -16,6 +16,8 @@ mod join;
 mod kubeconfig;
 pub mod processor;
 mod program_name;
+#[cfg(test)]
+mod reference;
 mod repair;
 mod replicas;
 mod replicate;

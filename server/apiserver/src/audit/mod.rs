@@ -35,7 +35,7 @@ pub use options::AuditOptions;
 pub use policy::PolicyError;
 
 use crate::flow_control;
-use counters::Counters;
+pub(crate) use counters::Counters;
 use event::{Event, EventFormat, ObjectRef};
 use log::Log;
 use options::LogFormat;

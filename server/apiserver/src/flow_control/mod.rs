@@ -39,6 +39,8 @@ use plinth_http::Body;
 pub use classify::RequestDigest;
 pub use config::{FlowSchema, Levels};
 pub use in_flight::InFlight;
+#[cfg(test)]
+pub(crate) use metrics::FlowMetrics;
 pub use options::FlowControlOptions;
 pub use width::CollectionSizes;
 

@@ -21,5 +21,6 @@ pub struct FlowControlOptions {
     pub enable_priority_and_fairness: bool,
     /// Timeout of requests that are not long-running
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = crate::flags::duration)]
+    #[arg(help_heading = "Requests")]
     pub request_timeout: Duration,
 }

@@ -15,6 +15,8 @@ pub(crate) struct Families<'r>(pub(crate) &'r Registry);
 impl Families<'_> {
     fn register<C: Collector + Clone + 'static>(&self, family: C) -> Registered<C> {
         self.0.register(Box::new(family.clone()))?;
+        #[cfg(test)]
+        super::reference::note(&family);
         Ok(family)
     }
 

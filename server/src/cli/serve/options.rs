@@ -43,41 +43,52 @@ pub struct ServeOptions {
     /// Data directory; created if it does not exist (default: /var/lib/plinth for root, otherwise
     /// ~/.local/state/plinth)
     #[arg(long, value_name = "DIR", default_value_os_t = default_data_dir(), hide_default_value = true)]
+    #[arg(help_heading = "Storage")]
     pub data_dir: PathBuf,
     /// YAML file of flags and their values, like "secure-port: 6443". Flags of the command line take
     /// precedence, and so do variables of the environment, like PLINTH_SECURE_PORT
     #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "General")]
     pub config: Option<PathBuf>,
     /// A listening socket in the place of --bind-address and --secure-port, such as one of a service manager.
     #[arg(skip)]
     pub listener: Option<std::net::TcpListener>,
     /// Address to listen on (default: 127.0.0.1, or all addresses with --advertise-address)
     #[arg(long, value_name = "IP")]
+    #[arg(help_heading = "Serving")]
     pub bind_address: Option<IpAddr>,
     /// Port to listen on; 0 selects a free one
     #[arg(long, default_value_t = 6443, value_name = "PORT")]
+    #[arg(help_heading = "Serving")]
     pub secure_port: u16,
     /// Duration for which history can be read and watched
     #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Storage")]
     pub history_retention: Duration,
     /// Interval at which history older than --history-retention is compacted
     #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Storage")]
     pub compaction_interval: Duration,
     /// Time to live of Events
     #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Storage")]
     pub event_ttl: Duration,
     /// Address at which clients reach this server: used in the endpoints of the Service kubernetes and in the
     /// serving certificate
     #[arg(long, value_name = "IP")]
+    #[arg(help_heading = "Serving")]
     pub advertise_address: Option<IpAddr>,
     /// Hostname in URLs of this server, for example in discovery documents, and in the certificate that the
     /// server makes for itself (default: the advertised address)
     #[arg(long, value_name = "HOST")]
+    #[arg(help_heading = "Serving")]
     pub external_hostname: Option<String>,
     /// Further DNS names and addresses in the certificate that the server makes for itself
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = certificate_name)]
+    #[arg(help_heading = "TLS")]
     pub tls_san: Vec<String>,
-    /// TLS
+    /// TLS. Every flag has its group, by `next_help_heading` or `help_heading`: the heading of a flattened
+    /// struct goes on to the fields after it.
     #[command(flatten, next_help_heading = "TLS")]
     pub tls: TlsOptions,
     /// CIDR of cluster IP addresses; two CIDRs, one per family, for dual stack
@@ -95,6 +106,7 @@ pub struct ServeOptions {
     /// Duration for which the server serves on after SIGTERM while /readyz fails already, so that load
     /// balancers take it out
     #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+    #[arg(help_heading = "Serving")]
     pub shutdown_delay_duration: Duration,
     /// Limits on concurrent requests.
     #[command(flatten, next_help_heading = "Flow control")]
