@@ -27,7 +27,7 @@ mod in_flight;
 mod objects;
 mod process;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 mod reloads;
 mod requests;
 mod traces;

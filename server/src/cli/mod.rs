@@ -17,7 +17,7 @@ mod kubeconfig;
 pub mod processor;
 mod program_name;
 #[cfg(test)]
-mod reference;
+mod reference_tests;
 mod repair;
 mod replicas;
 mod replicate;

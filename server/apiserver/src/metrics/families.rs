@@ -16,7 +16,7 @@ impl Families<'_> {
     fn register<C: Collector + Clone + 'static>(&self, family: C) -> Registered<C> {
         self.0.register(Box::new(family.clone()))?;
         #[cfg(test)]
-        super::reference::note(&family);
+        super::reference_tests::note(&family);
         Ok(family)
     }
 
