@@ -57,6 +57,14 @@ fn what_upstream_keeps_as_bytes_is_kept_with_any_content() {
         let (out, _) = round_trip(revision, &format!(r#"{{"data":{data},"revision":1}}"#));
         assert_eq!(out, format!(r#"{{"metadata":{{}},"data":{data},"revision":1}}"#));
     }
+    // Also where upstream always writes the field.
+    let class = kind("resource.k8s.io", "v1", "DeviceClass");
+    for parameters in ["[]", "\"\"", "0", "false", "{}"] {
+        let body = format!(
+            r#"{{"metadata":{{}},"spec":{{"config":[{{"opaque":{{"driver":"d","parameters":{parameters}}}}}]}}}}"#
+        );
+        assert_eq!(round_trip(class, &body).0, body);
+    }
     let (out, _) = round_trip(revision, r#"{"data":null,"revision":1}"#);
     assert_eq!(out, r#"{"metadata":{},"data":null,"revision":1}"#);
 }

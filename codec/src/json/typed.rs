@@ -274,8 +274,11 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a
             // message; the items of a list of objects are not stored.
             Value::Array(a) if a.is_empty() && field.omit == Omit::Never && !field.pointer => {
-                field.name == "items"
-                    || matches!(self.schema.get(field.type_id), Type::List { message: true, .. })
+                match self.schema.get(field.type_id) {
+                    Type::List { message, .. } => *message || field.name == "items",
+                    // Raw JSON, whose bytes are stored.
+                    _ => true,
+                }
             }
             _ if field.pointer || field.omit == Omit::Never => true,
             Value::Object(map) => match self.schema.get(field.type_id) {

@@ -126,8 +126,8 @@ pub struct Strategy {
     pub status_keeps: &'static [&'static str],
     /// Why an object of that name cannot be deleted.
     pub refuse_delete: fn(&str) -> Option<&'static str>,
-    /// Warning for every client of the resource.
-    pub deprecation_warning: Option<&'static str>,
+    /// Versions whose clients are warned.
+    pub deprecations: &'static [Deprecation],
     /// Checks of the status when it is written through its subresource.
     pub(crate) status_checks: &'static [Check],
     /// Errors of an update of the status.
@@ -158,6 +158,27 @@ pub struct Strategy {
     pub reset_fields: &'static [(&'static str, Reset)],
     /// Served versions that are not the stored one.
     pub conversions: &'static [Conversion],
+}
+
+/// A deprecated version of a kind.
+#[derive(Debug)]
+pub struct Deprecation {
+    /// The deprecated version.
+    pub version: &'static str,
+    /// The text of the warning.
+    pub warning: &'static str,
+    /// The release that no longer serves it, `1.39`; empty where none is known.
+    pub removed_release: &'static str,
+}
+
+impl Deprecation {
+    pub(crate) const fn new(
+        version: &'static str,
+        warning: &'static str,
+        removed_release: &'static str,
+    ) -> Deprecation {
+        Deprecation { version, warning, removed_release }
+    }
 }
 
 /// A served version of a kind whose objects are stored in another one. Type metadata is set by the caller.
@@ -210,7 +231,7 @@ pub const BASE: Strategy = Strategy {
     subresources: &[],
     status_keeps: &[],
     refuse_delete: |_| None,
-    deprecation_warning: None,
+    deprecations: &[],
     status_checks: &[],
     validate_status: |_, _| {},
     prepare_status: |_, _| {},

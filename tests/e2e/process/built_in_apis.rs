@@ -157,8 +157,85 @@ async fn optional_versions_take_objects() {
         send(&client, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates", &bad)
             .await;
     assert_eq!((refused.code, refused.fields()), (422, vec!["spec.binaryVersion"]));
+    clients_of_deprecated_versions_are_warned(&client).await;
     storage_versions_name_what_servers_store(&client).await;
     server.terminate().await.expect("end");
+}
+
+async fn clients_of_deprecated_versions_are_warned(client: &Client) {
+    const DEPRECATED: &[(&str, &str, &str)] = &[
+        (
+            "networking.k8s.io/v1beta1/ipaddresses",
+            "networking.k8s.io/v1beta1 IPAddress",
+            "1.34+, unavailable in v1.37+",
+        ),
+        (
+            "networking.k8s.io/v1beta1/servicecidrs",
+            "networking.k8s.io/v1beta1 ServiceCIDR",
+            "1.34+, unavailable in v1.37+",
+        ),
+        (
+            "storage.k8s.io/v1beta1/volumeattributesclasses",
+            "storage.k8s.io/v1beta1 VolumeAttributesClass",
+            "1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
+        ),
+        (
+            "admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicies",
+            "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "admissionregistration.k8s.io/v1alpha1/mutatingadmissionpolicybindings",
+            "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "coordination.k8s.io/v1beta1/leasecandidates",
+            "coordination.k8s.io/v1beta1 LeaseCandidate",
+            "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "coordination.k8s.io/v1alpha2/leasecandidates",
+            "coordination.k8s.io/v1alpha2 LeaseCandidate",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "resource.k8s.io/v1beta2/deviceclasses",
+            "resource.k8s.io/v1beta2 DeviceClass",
+            "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "resource.k8s.io/v1beta2/resourceclaims",
+            "resource.k8s.io/v1beta2 ResourceClaim",
+            "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "resource.k8s.io/v1beta2/resourceclaimtemplates",
+            "resource.k8s.io/v1beta2 ResourceClaimTemplate",
+            "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "resource.k8s.io/v1beta2/resourceslices",
+            "resource.k8s.io/v1beta2 ResourceSlice",
+            "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "resource.k8s.io/v1alpha3/devicetaintrules",
+            "resource.k8s.io/v1alpha3 DeviceTaintRule",
+            "1.36+, unavailable in v1.39+",
+        ),
+    ];
+    for (path, what, since) in DEPRECATED {
+        let read = send(client, "GET", &format!("/apis/{path}"), NULL).await;
+        assert_eq!(read.warnings, [format!("299 - \"{what} is deprecated in v{since}\"")], "{path}");
+    }
+    for path in ["resource.k8s.io/v1beta2/devicetaintrules", "networking.k8s.io/v1/servicecidrs"] {
+        let read = send(client, "GET", &format!("/apis/{path}"), NULL).await;
+        assert_eq!((read.code, read.warnings), (200, vec![]), "{path}");
+    }
+    let metrics = send(client, "GET", "/metrics", NULL).await.text;
+    let family = "apiserver_requested_deprecated_apis{group=\"coordination.k8s.io\",removed_release=\"1.38\"";
+    assert!(metrics.contains(family), "{family}");
 }
 
 async fn storage_versions_name_what_servers_store(client: &Client) {

@@ -55,6 +55,8 @@ pub const REASON: &str = "authorization.k8s.io/reason";
 
 /// Annotation of requests for a deprecated resource.
 pub(crate) const DEPRECATED: &str = "k8s.io/deprecated";
+/// Annotation with the release that no longer serves it.
+pub(crate) const REMOVED_RELEASE: &str = "k8s.io/removed-release";
 
 /// Length at which a user agent is truncated, in bytes; upstream's.
 const MAX_USER_AGENT: usize = 1024;

@@ -47,11 +47,16 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
     let part = cx.info.subresource.as_str();
     let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
-    let texts = cx.resource.strategy.deprecation_warning.map(str::to_owned).into_iter().chain(deprecation);
-    for text in texts.filter(|_| is_served) {
+    let version = cx.resource.row.version.as_str();
+    let built_in = cx.resource.strategy.deprecations.iter().filter(|built_in| built_in.version == version);
+    let built_in = built_in.map(|built_in| (built_in.warning.to_owned(), built_in.removed_release));
+    for (text, removed) in built_in.chain(deprecation.map(|text| (text, ""))).filter(|_| is_served) {
         cx.warnings.add(text);
-        cx.server.metrics.requests.deprecated(&cx.resource, part);
+        cx.server.metrics.requests.deprecated(&cx.resource, part, removed);
         cx.audit.annotate(audit::DEPRECATED, "true");
+        if !removed.is_empty() {
+            cx.audit.annotate(audit::REMOVED_RELEASE, removed);
+        }
     }
     check_scope(&cx)?;
     check_name(&cx.info.name)?;

@@ -339,10 +339,10 @@ impl RequestMetrics {
         }
     }
 
-    /// Notes that a deprecated API was requested.
-    pub(crate) fn deprecated(&self, resource: &ResourceType, part: &str) {
+    /// Notes that a deprecated API was requested, and which release removes it.
+    pub(crate) fn deprecated(&self, resource: &ResourceType, part: &str, removed: &str) {
         let row = &resource.row;
-        self.deprecated.with_label_values(&[&row.group, &row.version, &row.plural, part, ""]).set(1);
+        self.deprecated.with_label_values(&[&row.group, &row.version, &row.plural, part, removed]).set(1);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::admissionregistration::params::{param_kind, PARAM_KIND_COLUMN};
 use crate::admissionregistration::{OLDER_VERSIONS, REGISTRATION};
 use crate::checks::Check::{self, By, In, Required, RequiredOneOf};
 use crate::checks::Part;
-use crate::strategy::Strategy;
+use crate::strategy::{Deprecation, Strategy};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: POLICY_DEFAULTS,
@@ -19,6 +19,8 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     validate_create: |policy| validate_policy(policy, true, validate_spec),
     validate_update: |new, old| validate_policy(new, conditions_changed(new, old), validate_spec),
     columns: COLUMNS,
+    deprecations: &[Deprecation::new("v1alpha1", "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicy is deprecated in v1.35+, unavailable in v1.38+", "1.38"),
+],
     conversions: OLDER_VERSIONS,
     ..REGISTRATION
 };

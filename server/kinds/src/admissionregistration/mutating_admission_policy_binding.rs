@@ -8,12 +8,14 @@ use crate::admissionregistration::match_resources::{
 use crate::admissionregistration::params::{param_ref, BINDING_COLUMNS};
 use crate::admissionregistration::{OLDER_VERSIONS, REGISTRATION};
 use crate::checks::Check::{self, By, In};
-use crate::strategy::Strategy;
+use crate::strategy::{Deprecation, Strategy};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: BINDING_DEFAULTS,
     checks: CHECKS,
     columns: BINDING_COLUMNS,
+    deprecations: &[Deprecation::new("v1alpha1", "admissionregistration.k8s.io/v1alpha1 MutatingAdmissionPolicyBinding is deprecated in v1.35+, unavailable in v1.38+", "1.38"),
+],
     conversions: OLDER_VERSIONS,
     ..REGISTRATION
 };

@@ -8,7 +8,7 @@ use semver::Version;
 
 use crate::checks::Check::{self, By, Required};
 use crate::checks::Part;
-use crate::strategy::{Conversion, NameRule, Strategy, BASE};
+use crate::strategy::{Conversion, Deprecation, NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::ConfigKey,
@@ -22,6 +22,18 @@ pub(crate) const STRATEGY: Strategy = Strategy {
         SelectableField::NAMESPACE,
         SelectableField::new("spec.leaseName"),
     ]),
+    deprecations: &[
+        Deprecation::new(
+            "v1beta1",
+            "coordination.k8s.io/v1beta1 LeaseCandidate is deprecated in v1.36+, unavailable in v1.39+",
+            "1.39",
+        ),
+        Deprecation::new(
+            "v1alpha2",
+            "coordination.k8s.io/v1alpha2 LeaseCandidate is deprecated in v1.35+, unavailable in v1.38+",
+            "1.38",
+        ),
+    ],
     conversions: &[Conversion::same("v1alpha2", ("coordination.k8s.io", "v1beta1"))],
     ..BASE
 };

@@ -4,10 +4,10 @@ use plinth_codec::table::{condition, Cell, Column, Now};
 use plinth_codec::Value;
 
 use crate::path::{list, text};
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Deprecation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
-    deprecation_warning: Some("v1 ComponentStatus is deprecated in v1.19+"),
+    deprecations: &[Deprecation::new("v1", "v1 ComponentStatus is deprecated in v1.19+", "")],
     columns: COLUMNS,
     ..BASE
 };

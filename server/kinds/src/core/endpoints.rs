@@ -12,7 +12,7 @@ use crate::columns::with_more;
 use crate::defaults::DefaultRule::{self, Field, ForEach};
 use crate::defaults::Literal::Str;
 use crate::path::{int_or_zero, list, text};
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Deprecation, Strategy, BASE};
 use crate::warnings::address::warn_ip;
 use crate::warnings::{is_made_by, Warnings};
 
@@ -21,7 +21,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     checks: CHECKS,
     warnings,
-    deprecation_warning: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
+    deprecations: &[Deprecation::new(
+        "v1",
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        "",
+    )],
     storage_name: Some("services/endpoints"),
     columns: COLUMNS,
     ..BASE

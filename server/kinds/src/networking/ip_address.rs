@@ -6,13 +6,18 @@ use plinth_codec::{names, Value};
 use crate::checks::address;
 use crate::checks::Check::{self, By, In, RequiredText, Set, Text};
 use crate::path::{at, text};
-use crate::strategy::{Conversion, NameRule, Strategy, BASE};
+use crate::strategy::{Conversion, Deprecation, NameRule, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     name: NameRule::PathSegment,
     checks: CHECKS,
     immutable: &["spec.parentRef"],
     columns: COLUMNS,
+    deprecations: &[Deprecation::new(
+        "v1beta1",
+        "networking.k8s.io/v1beta1 IPAddress is deprecated in v1.34+, unavailable in v1.37+",
+        "1.37",
+    )],
     conversions: &[Conversion::same("v1beta1", ("networking.k8s.io", "v1"))],
     ..BASE
 };

@@ -7,7 +7,9 @@ use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, By, Each, Is};
 use crate::checks::{address, Part};
 use crate::path::texts;
-use crate::strategy::{Conversion, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
+use crate::strategy::{
+    Conversion, Deprecation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA,
+};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
@@ -15,6 +17,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_keeps: STATUS_KEEPS_METADATA,
     columns: &[Column::NAME, Column::list("CIDRs", "spec.cidrs", ""), Column::AGE],
     reset_fields: STATUS_OWNS_NO_METADATA,
+    deprecations: &[Deprecation::new(
+        "v1beta1",
+        "networking.k8s.io/v1beta1 ServiceCIDR is deprecated in v1.34+, unavailable in v1.37+",
+        "1.37",
+    )],
     conversions: &[Conversion::same("v1beta1", ("networking.k8s.io", "v1"))],
     ..BASE
 };

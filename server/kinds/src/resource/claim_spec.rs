@@ -21,8 +21,11 @@ pub(crate) const SPEC_DEFAULTS: &[DefaultRule] = &[ForEach(
 const REQUEST_DEFAULTS: &[DefaultRule] = &[
     Field("allocationMode", Str("ExactCount")),
     When("allocationMode", "ExactCount", &[DefaultRule::NonZero("count", 1)]),
-    ForEach("tolerations", &[Field("operator", Str("Equal"))]),
+    ForEach("tolerations", TOLERATION_DEFAULTS),
 ];
+
+/// Of the tolerations of a request, and of those that an allocation has from it.
+pub(crate) const TOLERATION_DEFAULTS: &[DefaultRule] = &[Field("operator", Str("Equal"))];
 
 /// Maximum number of requests, and of names of requests.
 const MAX_REQUESTS: usize = 32;

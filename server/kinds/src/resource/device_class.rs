@@ -10,7 +10,7 @@ use crate::path::at;
 use crate::resource::conversion;
 use crate::resource::device::{each_of, opaque_config, selectors};
 use crate::resource::selector::Written;
-use crate::strategy::{Generation, Strategy, BASE};
+use crate::strategy::{Deprecation, Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
@@ -18,6 +18,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
     validate_update: |class, old| spec(class, Some(old)),
     columns: &[Column::NAME, Column::AGE],
+    deprecations: &[Deprecation::new(
+        "v1beta2",
+        "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
+        "1.39",
+    )],
     conversions: conversion::TO_V1BETA2,
     ..BASE
 };

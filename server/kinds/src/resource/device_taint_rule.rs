@@ -13,7 +13,9 @@ use crate::defaults::DefaultRule::IfPresent;
 use crate::path::{at, text};
 use crate::resource::conversion;
 use crate::resource::device::{pool_name, EFFECTS, TAINT_DEFAULTS, TAINT_NAME};
-use crate::strategy::{Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
+use crate::strategy::{
+    Deprecation, Generation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA,
+};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
@@ -26,6 +28,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     status_checks: STATUS_CHECKS,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
+    deprecations: &[Deprecation::new(
+        "v1alpha3",
+        "resource.k8s.io/v1alpha3 DeviceTaintRule is deprecated in v1.36+, unavailable in v1.39+",
+        "1.39",
+    )],
     conversions: conversion::OF_TAINT_RULES,
     ..BASE
 };

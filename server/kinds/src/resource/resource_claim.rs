@@ -6,12 +6,12 @@ use plinth_codec::table::{count, Cell, Column, Now};
 use plinth_codec::{Map, Value};
 
 use crate::checks::Check::{self, By};
-use crate::defaults::DefaultRule::{self, IfPresent};
+use crate::defaults::DefaultRule::{self, ForEach, IfPresent};
 use crate::path::at;
 use crate::resource::allocation::{device_id, validate_status, DeviceId};
-use crate::resource::claim_spec::{claim_devices, SPEC_DEFAULTS};
+use crate::resource::claim_spec::{claim_devices, SPEC_DEFAULTS, TOLERATION_DEFAULTS};
 use crate::resource::conversion;
-use crate::strategy::{Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
+use crate::strategy::{Deprecation, Strategy, BASE, STATUS_KEEPS_METADATA, STATUS_OWNS_NO_METADATA};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
@@ -23,11 +23,19 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     prepare_status,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
+    deprecations: &[Deprecation::new(
+        "v1beta2",
+        "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+",
+        "1.39",
+    )],
     conversions: conversion::TO_V1BETA2,
     ..BASE
 };
 
-const DEFAULTS: &[DefaultRule] = &[IfPresent("spec", SPEC_DEFAULTS)];
+const DEFAULTS: &[DefaultRule] = &[
+    IfPresent("spec", SPEC_DEFAULTS),
+    ForEach("status.allocation.devices.results", &[ForEach("tolerations", TOLERATION_DEFAULTS)]),
+];
 
 const CREATE_CHECKS: &[Check] = &[By(|claim| claim_devices(&claim.field("spec.devices")))];
 

@@ -1,23 +1,40 @@
 //! ResourceClaimTemplate (`resource.k8s.io`).
 
 use plinth_codec::table::Column;
+use plinth_codec::Value;
 
+use crate::checks::immutable::immutable;
 use crate::checks::template_metadata::template_metadata;
 use crate::checks::Check::{self, By};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Ensure, IfPresent};
+use crate::path::at;
 use crate::resource::claim_spec::{claim_devices, SPEC_DEFAULTS};
 use crate::resource::conversion;
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Deprecation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     defaults: DEFAULTS,
     create_checks: CREATE_CHECKS,
-    immutable: &["spec"],
+    validate_update,
     columns: &[Column::NAME, Column::AGE],
+    deprecations: &[Deprecation::new(
+        "v1beta2",
+        "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
+        "1.39",
+    )],
     conversions: conversion::TO_V1BETA2,
     ..BASE
 };
+
+/// The spec does not change. Upstream reports what is wrong with the new one as well.
+fn validate_update(new: &Part<'_>, old: &Value) {
+    if new.at("spec") != at(old, "spec") {
+        new.check(CREATE_CHECKS);
+        immutable(&["spec"], new, old);
+    }
+}
 
 const DEFAULTS: &[DefaultRule] = &[Ensure("spec.metadata", &[]), IfPresent("spec.spec", SPEC_DEFAULTS)];
 

@@ -44,10 +44,16 @@ const CREATE_CHECKS: &[Check] = &[By(|request| {
 
 const MAX_LIMIT: i64 = 1000;
 
+/// Errors of a subdomain. Declarative validation, which upstream uses for this kind, calls bytes what they are.
+fn name_errors(name: &str) -> Vec<String> {
+    let errors = names::dns1123_subdomain_errors(name).into_iter();
+    errors.map(|why| why.replace("253 characters", "253 bytes")).collect()
+}
+
 /// Errors of a subdomain in any case: `IsDNS1123SubdomainCaseless`.
 fn caseless_name_errors(name: &str) -> Vec<String> {
     const FORM: &str = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'Example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    let mut errors = names::dns1123_subdomain_errors(&name.to_ascii_lowercase());
+    let mut errors = name_errors(&name.to_ascii_lowercase());
     errors.iter_mut().filter(|why| why.contains("RFC 1123")).for_each(|why| FORM.clone_into(why));
     errors
 }
@@ -63,7 +69,7 @@ fn pool_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
             errors.push(Cause::invalid(path, name, &format!("segment {i}: must not be empty")));
             continue;
         }
-        let why = names::dns1123_subdomain_errors(part);
+        let why = name_errors(part);
         errors.extend(why.iter().map(|why| Cause::invalid(path, part, &format!("segment {i}: {why}"))));
     }
 }
@@ -79,14 +85,18 @@ fn validate_status(new: &Part<'_>, old: &Value) {
     /// Maximum numbers of conditions and of pools.
     const MAX_CONDITIONS: usize = 10;
     const MAX_POOLS: usize = 1000;
-    if let Some(before) = at(old, "status") {
-        if new.at("status") != Some(before) {
-            new.invalid("status", new.shown("status"), IMMUTABLE);
-        }
+    let before = at(old, "status");
+    if new.at("status") == before {
         return;
     }
+    if before.is_some() {
+        new.invalid("status", new.shown("status"), IMMUTABLE);
+    }
     let Some(status) = new.get("status") else { return };
-    conditions(&status, "conditions");
+    // What declarative validation finds is reported beside that.
+    if before.is_none() {
+        conditions(&status, "conditions");
+    }
     status.check(&[Set("poolCount", ""), AtLeast("poolCount", 0)]);
     each_of(&status, "pools", MAX_POOLS, |pool| pool.check(POOL));
     status.at_most_items("conditions", MAX_CONDITIONS);
@@ -109,7 +119,7 @@ const POOL: &[Check] = &[
     AtLeast("allocatedDevices", 0),
     AtLeast("availableDevices", 0),
     AtLeast("unavailableDevices", 0),
-    Check::OptionalText("nodeName", names::dns1123_subdomain_errors),
+    Check::OptionalText("nodeName", name_errors),
     By(|pool| pool.at_most_bytes("validationError", pool.text("validationError"), 256)),
 ];
 

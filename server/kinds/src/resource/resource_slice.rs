@@ -15,7 +15,7 @@ use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::resource::conversion;
 use crate::resource::device::{each_of_set, objects_mut, pool_name, TAINT_DEFAULTS};
 use crate::resource::slice_device::{self, counter_set, NodeChoice};
-use crate::strategy::{Generation, Strategy, BASE};
+use crate::strategy::{Deprecation, Generation, Strategy, BASE};
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
@@ -28,6 +28,11 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     warnings,
     columns: COLUMNS,
     selectable: SELECTABLE,
+    deprecations: &[Deprecation::new(
+        "v1beta2",
+        "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
+        "1.39",
+    )],
     conversions: conversion::TO_V1BETA2,
     ..BASE
 };

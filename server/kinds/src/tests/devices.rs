@@ -30,7 +30,7 @@ fn updates_of_devices() {
         "x".repeat(11 << 10)
     );
     // resource, old, new, paths of the errors
-    let rows: [(Resource, String, String, &[&str]); 12] = [
+    let rows: [(Resource, String, String, &[&str]); 14] = [
         (RESOURCE_SLICES, slice(r#""nodeName":"n""#), slice(r#""nodeName":"m""#), &["spec.nodeName"]),
         (RESOURCE_SLICES, slice(r#""nodeName":"n""#), slice(r#""allNodes":true"#), &["spec.nodeName"]),
         (
@@ -77,6 +77,13 @@ fn updates_of_devices() {
             r#"{"spec":{"devices":{"requests":[{"name":"A"}]}}}"#.into(),
             r#"{"metadata":{"labels":{"a":"b"}},"spec":{"devices":{"requests":[{"name":"A"}]}}}"#.into(),
             &[],
+        ),
+        (TEMPLATES, "{}".into(), r#"{"spec":{"metadata":{"labels":{"a":"b"}}}}"#.into(), &["spec"]),
+        (
+            TEMPLATES,
+            "{}".into(),
+            r#"{"spec":{"metadata":{"name":"x"},"spec":{"devices":{"requests":[{"name":"r"}]}}}}"#.into(),
+            &["spec.metadata.name", "spec.spec.devices.requests[0]", "spec"],
         ),
         (
             TEMPLATES,
@@ -382,6 +389,17 @@ fn rules_of_taints_keep_the_time_of_their_effect() {
 }
 
 #[test]
+fn tolerations_of_allocations_have_the_defaults_of_requests() {
+    let mut allocated = claim(
+        r#"{"allocation":{"devices":{"results":[{"request":"r","driver":"d.io","pool":"p","device":"x",
+            "tolerations":[{"key":"k","effect":"NoExecute"}]}]}}}"#,
+    );
+    strategy(DEVICE_CLAIMS).default(&mut allocated);
+    let results = allocated.list_at(&["status", "allocation", "devices", "results"]);
+    assert_eq!(results[0].list_at(&["tolerations"])[0].str_at(&["operator"]), Some("Equal"));
+}
+
+#[test]
 fn requests_about_pools_are_answered_once() {
     let requests = strategy(("resource.k8s.io", "resourcepoolstatusrequests"));
     const SPEC: &str = r#"{"spec":{"driver":"d"}}"#;
@@ -396,6 +414,20 @@ fn requests_about_pools_are_answered_once() {
         short(&requests.status_errors(&answered(r#"{"poolCount":2}"#), &answered(good))),
         ["status Invalid"]
     );
+    // What declarative validation finds is reported beside that.
+    let incomplete = r#"{"poolCount":1,"pools":[{"driver":"d","generation":1}]}"#;
+    assert_eq!(
+        short(&requests.status_errors(&answered(incomplete), &answered(good))),
+        ["status Invalid", "status.pools[0].poolName Required"]
+    );
+    let gone = parse(SPEC);
+    assert_eq!(short(&requests.status_errors(&gone, &answered(good))), ["status Invalid"]);
+    let long = format!(
+        r#"{{"poolCount":1,"pools":[{{"driver":"{name}","poolName":"{name}","nodeName":"{name}","generation":1}}]}}"#,
+        name = "x".repeat(300)
+    );
+    let errors = shown(&requests.status_errors(&answered(&long), &parse(SPEC)));
+    assert_eq!(errors.iter().filter(|error| error.ends_with("must be no more than 253 bytes")).count(), 3);
     let bad = r#"{"pools":[{"poolName":"a//b","generation":-1,"totalDevices":-1,"nodeName":"A"}]}"#;
     assert_eq!(
         short(&requests.status_errors(&answered(bad), &parse(SPEC))),
