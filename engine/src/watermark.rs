@@ -358,8 +358,8 @@ impl Watermark {
         Ok(())
     }
 
-    /// Syncs the MANIFEST; the next mark has its length if all of it is known to be on disk, otherwise what was
-    /// known before.
+    /// Syncs the MANIFEST; the next mark has its length if all of it is known to be on disk, otherwise what
+    /// was known before.
     fn reach_manifest(&mut self) -> Result<()> {
         let (number, path) = manifest(&self.database)?;
         if self.manifest.as_ref().is_none_or(|open| open.number != number) {
@@ -367,7 +367,7 @@ impl Watermark {
         }
         if let Some(open) = &mut self.manifest {
             let length = synced_length(&open.file);
-            // Asked after the sync.
+            // After the sync, so that an error before it is counted.
             let work = (self.background_work)();
             open.is_covered |= work.is_idle;
             open.is_distrusted |= length.is_err() || work.errors != self.seen_errors;

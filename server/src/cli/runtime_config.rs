@@ -9,7 +9,8 @@ use plinth_codec::schema::{self, GVK};
 
 use super::go_bool::parse_bool;
 
-/// What upstream can serve in v1.36 with its default feature gates, and this server cannot (docs/feature-gates.md).
+/// What upstream can serve in v1.36 with its default feature gates, and this server cannot
+/// (docs/feature-gates.md).
 const UNIMPLEMENTED: &[(&str, &str)] = &[("resource.k8s.io", "v1beta1")];
 
 /// Every form of a version that a built-in group has had.

@@ -8,6 +8,7 @@
 //! Only objects that tokens in use are bound to are cached, at most `MAX_ENTRIES`.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,9 @@ struct UnchangedObjects(Mutex<BindingCache>);
 #[derive(Default)]
 struct BindingCache {
     entries: HashMap<Vec<u8>, Entry>,
-    readers: u64,
+    /// Counts readers, in all states that follow each other: what one reserved in a state before is not taken
+    /// for a reservation in this one.
+    readers: Arc<AtomicU64>,
 }
 
 impl InformerView for UnchangedObjects {
@@ -98,7 +101,8 @@ impl InformerView for UnchangedObjects {
     const HAS_ALL: bool = false;
 
     fn empty(&self) -> UnchangedObjects {
-        UnchangedObjects::default()
+        let readers = Arc::clone(&self.0.lock().readers);
+        UnchangedObjects(Mutex::new(BindingCache { readers, ..BindingCache::default() }))
     }
 
     fn prefixes(&self) -> Vec<String> {
@@ -157,7 +161,11 @@ impl Bindings {
             Err(error) => Err(error),
         };
         let bound = read.map(|bound| bound.map(Arc::new));
-        self.objects.read(|objects| objects.0.lock().insert(key, reader, bound.as_ref().ok())).await?;
+        let insert = |objects: &UnchangedObjects| objects.0.lock().insert(key, reader, bound.as_ref().ok());
+        if let Err(error) = self.objects.read(insert).await {
+            // What was read holds, whether it can be kept or not.
+            tracing::debug!(%error, "an object that a token is bound to is not cached");
+        }
         bound
     }
 }
@@ -172,9 +180,9 @@ impl BindingCache {
         if self.entries.len() >= MAX_ENTRIES {
             self.entries.clear();
         }
-        self.readers += 1;
-        self.entries.insert(key.to_owned(), Entry::Loading(self.readers));
-        Err(self.readers)
+        let reader = self.readers.fetch_add(1, Ordering::Relaxed);
+        self.entries.insert(key.to_owned(), Entry::Loading(reader));
+        Err(reader)
     }
 
     /// Inserts what was read, or drops the entry when the read failed, if it is still that of the reader.
@@ -218,4 +226,25 @@ impl BoundObject {
 /// A value of a Secret's data, decoded.
 pub(crate) fn secret_text(secret: &Value, key: &str) -> Option<Vec<u8>> {
     base64_text::decode(secret.str_at(&["data", key])?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Several first readers may each load an empty state; the object is deleted between two of them.
+    #[test]
+    fn what_was_reserved_before_a_reload_is_not_inserted_after_it() {
+        let first = UnchangedObjects::default();
+        let read_before_the_delete = Some(Arc::new(BoundObject::default()));
+        let reader = first.0.lock().find_or_reserve(b"pod").unwrap_err();
+        let second = first.empty();
+        let later = second.0.lock().find_or_reserve(b"pod").unwrap_err();
+        second.0.lock().insert(b"pod", reader, Some(&read_before_the_delete));
+        assert!(second.0.lock().find_or_reserve(b"pod").is_err(), "a deleted pod would be there for ever");
+        second.0.lock().insert(b"pod", later, Some(&None));
+        let last = second.0.lock().find_or_reserve(b"pod").unwrap_err();
+        second.0.lock().insert(b"pod", last, Some(&None));
+        assert_eq!(second.0.lock().find_or_reserve(b"pod"), Ok(None));
+    }
 }
