@@ -44,7 +44,8 @@ const CREATE_CHECKS: &[Check] = &[By(|request| {
 
 const MAX_LIMIT: i64 = 1000;
 
-/// Errors of a subdomain. Declarative validation, which upstream uses for this kind, calls bytes what they are.
+/// Errors of a subdomain. Declarative validation, which upstream uses for this kind, calls bytes what they
+/// are.
 fn name_errors(name: &str) -> Vec<String> {
     let errors = names::dns1123_subdomain_errors(name).into_iter();
     errors.map(|why| why.replace("253 characters", "253 bytes")).collect()
