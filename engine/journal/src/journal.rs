@@ -58,6 +58,16 @@ pub trait Journal: Send + Sync {
 
     /// Bytes of the largest record that it takes.
     fn max_record_bytes(&self) -> usize;
+
+    /// What is wrong with its settings, which others may change while replicas run: each problem in words,
+    /// with what to do. The next start may be refused for it. None where there are no such settings.
+    ///
+    /// # Errors
+    /// [`Unavailable`](crate::Error::Unavailable), and [`Refused`](crate::Error::Refused) where it is another
+    /// journal by now.
+    fn problems(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Reads a journal in order. Returned by [`Journal::read`].

@@ -7,6 +7,7 @@
 //! | [`controller_lease`] | which replica runs the controllers |
 //! | [`download`] | copies that from another replica |
 //! | [`journal`] | the journal that `--journal` names |
+//! | [`journal_settings`] | its settings, which others may change |
 //! | `pace` | a writer that keeps to a rate |
 //! | [`rejoin`] | a new checkpoint for a replica that was away for long |
 //!
@@ -19,5 +20,6 @@ pub mod checkpoint_dir;
 pub mod controller_lease;
 pub mod download;
 pub mod journal;
+pub mod journal_settings;
 mod pace;
 pub mod rejoin;

@@ -111,7 +111,7 @@ impl Client {
             match self.view_of(&address, topic) {
                 Ok(view) if view.error == code::UNKNOWN_TOPIC_OR_PARTITION => absent.push(view),
                 Ok(view) if view.error != code::NONE => errored = Some(view),
-                Ok(view) if view.partitions.iter().any(|part| part.leader_epoch < least_epoch) => {
+                Ok(view) if view.partition().is_some_and(|part| part.leader_epoch < least_epoch) => {
                     let behind = CallError::NotMade(format!("{address} does not know the newest leader"));
                     failed = failed.or(behind);
                 }

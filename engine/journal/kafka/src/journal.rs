@@ -99,6 +99,10 @@ impl Journal for KafkaJournal {
     fn max_record_bytes(&self) -> usize {
         self.0.max_record_bytes
     }
+
+    fn problems(&self) -> Result<Vec<String>> {
+        self.0.problems(&self.0.known()?)
+    }
 }
 
 impl Shared {

@@ -47,7 +47,7 @@ impl Shared {
     pub(crate) fn note(&self, topic: &Topic, view: &View) -> Result<Arc<Leader>> {
         self.check_identity(topic, view)?;
         let unavailable = |message: &str| Error::Unavailable { message: message.to_owned() };
-        let Some(partition) = view.partitions.first() else {
+        let Some(partition) = view.partition() else {
             return Err(unavailable("a broker does not know the partition"));
         };
         let mut state = self.leader.lock();
@@ -245,7 +245,7 @@ impl Shared {
         if view.error != code::NONE || view.topic != topic.id {
             return Ok(false);
         }
-        let Some(partition) = view.partitions.first() else { return Ok(false) };
+        let Some(partition) = view.partition() else { return Ok(false) };
         if partition.leader_epoch <= leader.epoch {
             return Ok(true);
         }

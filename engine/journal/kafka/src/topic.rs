@@ -11,7 +11,7 @@ use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::records;
 use crate::shared::{Leader, Shared, Topic};
-use crate::wire::{self, FetchOptions, Outcome, Place, Settings, View};
+use crate::wire::{self, FetchOptions, ListedOffset, Outcome, PartitionView, Place, Settings, View};
 
 /// Replicas of a topic that is created, where there are as many brokers.
 const REPLICAS: usize = 3;
@@ -19,6 +19,8 @@ const REPLICAS: usize = 3;
 const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Records of clusters that did not become the topic's that are passed over, at most.
 const MAX_FOUNDERS: i64 = 64;
+/// Further partitions that are looked at, at most.
+const MAX_FURTHER_PARTITIONS: usize = 64;
 /// Bytes of a file of the log: of trimmed records, whole files are removed.
 const SEGMENT_BYTES: usize = 64 << 20;
 /// The shortest retention that is accepted, which is far above what replicas that run need.
@@ -68,7 +70,7 @@ impl Shared {
             }
             view = self.create(&view)?;
         }
-        let topic = self.check(&view)?;
+        let topic = self.check(&view, self.founding)?;
         let leader = self.note(&topic, &view)?;
         match (self.owner(&topic, &leader)?, self.founding) {
             (Owner::This, _) => Ok(topic),
@@ -152,7 +154,7 @@ impl Shared {
         let deadline = Instant::now() + CREATE_TIMEOUT;
         loop {
             let view = self.view()?;
-            if view.error == code::NONE && view.partitions.first().is_some_and(|part| part.leader >= 0) {
+            if view.error == code::NONE && view.partition().is_some_and(|part| part.leader >= 0) {
                 return Ok(view);
             }
             if Instant::now() >= deadline {
@@ -163,7 +165,7 @@ impl Shared {
     }
 
     /// Checks partitions, replicas and settings.
-    fn check(&self, view: &View) -> Result<Topic> {
+    fn check(&self, view: &View, founding: Founding) -> Result<Topic> {
         let name = &self.topic;
         match view.error {
             code::NONE => {}
@@ -175,13 +177,10 @@ impl Shared {
             }
             error => return unavailable(format!("topic {name:?}: {}", error_name(error))),
         }
-        let [partition] = &view.partitions[..] else {
-            return refused(format!(
-                "topic {name:?} has {} partitions, and a journal is one log: use a topic with one partition, or \
-                 one that does not exist, which is created",
-                view.partitions.len()
-            ));
+        let Some(partition) = view.partition() else {
+            return unavailable(format!("topic {name:?} has no partition 0 yet"));
         };
+        self.check_further_partitions(view, founding)?;
         let replicas = partition.replicas.len();
         let brokers = view.brokers.len().max(self.client.seeds());
         if replicas < brokers.min(REPLICAS) {
@@ -196,6 +195,74 @@ impl Shared {
             Error::Refused { message: format!("topic {name:?} cannot hold a journal: {problem}") }
         })?;
         Ok(Topic { id: view.topic, min_in_sync })
+    }
+
+    /// Refuses further partitions where a journal may be founded, and those that hold anything. Empty ones
+    /// beside a journal are accepted: Kafka cannot remove what was added by mistake.
+    fn check_further_partitions(&self, view: &View, founding: Founding) -> Result<()> {
+        let name = &self.topic;
+        if founding == Founding::Allowed && view.partitions.len() > 1 {
+            return refused(format!(
+                "topic {name:?} has {} partitions, and a journal is one log: use a topic with one partition, or \
+                 one that does not exist, which is created",
+                view.partitions.len()
+            ));
+        }
+        for partition in view.further_partitions().take(MAX_FURTHER_PARTITIONS) {
+            let number = partition.number;
+            let end = self.end_of_further(view, partition)?;
+            if end > 0 {
+                return refused(format!(
+                    "topic {name:?} has {} partitions, and partition {number} ends at offset {end}: another program \
+                     writes to it, and a journal needs a topic of its own",
+                    view.partitions.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_of_further(&self, view: &View, partition: &PartitionView) -> Result<i64> {
+        let (name, number) = (&self.topic, partition.number);
+        let address = view.brokers.iter().find(|(id, _)| *id == partition.leader);
+        let Some((_, address)) = address else {
+            return unavailable(format!("partition {number} of topic {name:?} has no leader"));
+        };
+        let body = wire::list_offsets_of(name, number, partition.leader_epoch, Place::End);
+        let answer = self
+            .client
+            .call(address, wire::LIST_OFFSETS, &body, CALL_TIMEOUT)
+            .map_err(CallError::of_reading)?;
+        let malformed = |_| Error::Unavailable { message: format!("{address} gave a malformed answer") };
+        let listed = ListedOffset::decode(answer).map_err(malformed)?;
+        match listed.error {
+            code::NONE => Ok(listed.offset),
+            error => {
+                let why = error_name(error);
+                unavailable(format!("{address} does not say where partition {number} ends: {why}"))
+            }
+        }
+    }
+
+    /// What has changed about the topic since it was found that a start would refuse, or that is only
+    /// accepted because it cannot be undone.
+    pub(crate) fn problems(&self, topic: &Topic) -> Result<Vec<String>> {
+        let view = self.view()?;
+        self.check_identity(topic, &view)?;
+        let name = &self.topic;
+        let mut problems = Vec::new();
+        if view.partitions.len() > 1 {
+            problems.push(format!(
+                "topic {name:?} has {} partitions, of which the journal is partition 0 alone: nothing may write to \
+                 the others, and no cluster can be founded there",
+                view.partitions.len()
+            ));
+        }
+        match self.check(&view, Founding::Forbidden) {
+            Err(Error::Refused { message }) => problems.push(message),
+            checked => drop(checked?),
+        }
+        Ok(problems)
     }
 
     fn settings(&self, view: &View) -> Result<Settings> {

@@ -170,14 +170,20 @@ pub(crate) enum Place {
     End,
 }
 
+/// Asks for an offset of the journal's partition.
 pub(crate) fn list_offsets(topic: &str, leader_epoch: i32, place: Place) -> Vec<u8> {
+    list_offsets_of(topic, PARTITION, leader_epoch, place)
+}
+
+/// Asks for an offset of a partition.
+pub(crate) fn list_offsets_of(topic: &str, partition: i32, leader_epoch: i32, place: Place) -> Vec<u8> {
     let mut out = Encoder::default();
     out.i32(-1); // no follower: the end is that of what is durable
     out.i8(0);
     out.length(1);
     out.string(topic);
     out.length(1);
-    out.i32(PARTITION);
+    out.i32(partition);
     out.i32(leader_epoch);
     out.i64(match place {
         Place::End => -1,
@@ -243,6 +249,8 @@ pub(crate) struct View {
 /// What a broker knows of a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PartitionView {
+    /// Its number in the topic; brokers name partitions in any order.
+    pub number: i32,
     /// Below zero where there is none.
     pub leader: i32,
     pub leader_epoch: i32,
@@ -271,14 +279,14 @@ impl View {
             topic.bool()?; // internal
             let partitions = topic.elements(|partition| {
                 partition.i16()?;
-                partition.i32()?;
+                let number = partition.i32()?;
                 let leader = partition.i32()?;
                 let leader_epoch = partition.i32()?;
                 let replicas = partition.elements(Decoder::i32)?;
                 partition.elements(Decoder::i32)?; // in sync
                 partition.elements(Decoder::i32)?; // offline
                 partition.tags()?;
-                Ok(PartitionView { leader, leader_epoch, replicas })
+                Ok(PartitionView { number, leader, leader_epoch, replicas })
             })?;
             topic.i32()?; // operations
             topic.tags()?;
@@ -286,6 +294,16 @@ impl View {
         })?;
         let (error, topic, partitions) = topics.into_iter().next().ok_or(Malformed)?;
         Ok(View { brokers, error, topic, partitions })
+    }
+
+    /// The partition of the journal.
+    pub(crate) fn partition(&self) -> Option<&PartitionView> {
+        self.partitions.iter().find(|partition| partition.number == PARTITION)
+    }
+
+    /// Partitions that were added to the topic, which no replica writes to.
+    pub(crate) fn further_partitions(&self) -> impl Iterator<Item = &PartitionView> {
+        self.partitions.iter().filter(|partition| partition.number != PARTITION)
     }
 }
 

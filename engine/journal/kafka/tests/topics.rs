@@ -74,6 +74,7 @@ fn a_topic_that_cannot_hold_a_journal_is_refused() {
     records_of_other_programs_are_refused(&brokers);
     one_of_several_clusters_founds_the_journal(&brokers);
     another_clusters_record_ends_a_reader(&brokers);
+    changes_of_a_topic_are_found(&brokers);
     a_topic_that_was_recreated_is_another_one(&brokers, &good);
 }
 
@@ -170,6 +171,58 @@ fn another_clusters_record_ends_a_reader(brokers: &Brokers) {
     admin::append(&at_leader, format!("plinth journal, format 1, cluster {other}").as_bytes(), b"theirs");
     let error = journal.read(Position::new(3)).unwrap().next(Duration::from_secs(5)).unwrap_err();
     assert_eq!(error, Error::OtherCluster { position: Position::new(3), found: other, expected: CLUSTER });
+}
+
+/// Waits until a journal has these problems: each of them contains the text in its place.
+fn has_problems(journal: &KafkaJournal, expected: &[&str]) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = journal.problems();
+        match &found {
+            Ok(found)
+                if found.len() == expected.len()
+                    && found.iter().zip(expected).all(|(found, expected)| found.contains(expected)) =>
+            {
+                return;
+            }
+            Err(error) => assert!(error.is_transient(), "{error}"),
+            Ok(_not_known_to_all) => {}
+        }
+        assert!(Instant::now() < deadline, "{expected:?}: {found:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Settings that change while replicas run are found; partitions that were added and are empty keep nobody
+/// from a start, as nobody can remove them.
+fn changes_of_a_topic_are_found(brokers: &Brokers) {
+    let options = brokers.topic("changed");
+    let journal = brokers.connect_with(&options);
+    let last = Brokers::append(&journal, "a record");
+    has_problems(&journal, &[]);
+    for (name, bad, good) in [
+        ("min.insync.replicas", "1", "2"),
+        ("cleanup.policy", "compact", "delete"),
+        ("retention.ms", "600000", "-1"),
+    ] {
+        admin::set(&options, name, bad);
+        has_problems(&journal, &[name]);
+        admin::set(&options, name, good);
+        has_problems(&journal, &[]);
+    }
+    admin::add_partitions(&options, 3);
+    has_problems(&journal, &["has 3 partitions, of which the journal is partition 0 alone"]);
+    let last_here = Brokers::append(&journal, "another one");
+    assert_eq!(last_here, last.next());
+    let started = KafkaJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(end(&started), Ok(last_here));
+    has_problems(&started, &["has 3 partitions, of which the journal is partition 0 alone"]);
+    let message = refusal_of(&options, CLUSTER, Founding::Allowed);
+    assert!(message.contains("has 3 partitions") && message.contains("one log"), "{message}");
+    admin::append_to(&options, 2, b"a key", b"a value");
+    has_problems(&started, &["has 3 partitions", "partition 2 ends at offset 1: another program"]);
+    let message = refusal_of(&options, CLUSTER, Founding::Forbidden);
+    assert!(message.contains("partition 2") && message.contains("a topic of its own"), "{message}");
 }
 
 fn a_topic_that_was_recreated_is_another_one(brokers: &Brokers, settings: &[(&str, &str)]) {

@@ -31,6 +31,7 @@ use crate::replica::checkpoint::{self, Source};
 use crate::replica::checkpoint_dir::CheckpointWriter;
 use crate::replica::controller_lease;
 use crate::replica::journal::Connect;
+use crate::replica::journal_settings;
 use plinth_apiserver::audit::Audit;
 use plinth_apiserver::authn::{self, Authenticator};
 use plinth_apiserver::authz::{self, Authorizer};
@@ -98,6 +99,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     controllers::remote_apis::start(&server).await?;
     if let Some(Replica { journal, id, .. }) = &replica {
         let (server, journal, id, dir) = (server.clone(), journal.clone(), *id, dir.path().to_owned());
+        journal_settings::watch(&server, journal.clone());
         Membership { server, journal, id, address: advertised, dir }.start();
     }
     create_objects(&server, &options, (&pki, dir.stage()), advertised, levels).await?;

@@ -11,6 +11,8 @@ use plinth_journal_kafka::KafkaOptions;
 const CREATE_TOPICS: (i16, i16) = (19, 4);
 const DELETE_TOPICS: (i16, i16) = (20, 3);
 const PRODUCE: (i16, i16) = (0, 7);
+const CREATE_PARTITIONS: (i16, i16) = (37, 1);
+const ALTER_CONFIGS: (i16, i16) = (44, 0);
 
 /// Creates a topic with settings.
 pub fn create(options: &KafkaOptions, partitions: i32, replicas: i16, settings: &[(&str, &str)]) {
@@ -42,8 +44,58 @@ pub fn delete(options: &KafkaOptions) {
     assert_eq!(answer[8 + 2 + options.topic.len()..][..2], [0, 0], "{answer:?}");
 }
 
+/// Adds partitions to a topic, up to this many.
+pub fn add_partitions(options: &KafkaOptions, partitions: i32) {
+    let mut body = Vec::new();
+    put(&mut body, 1i32.to_be_bytes());
+    text(&mut body, &options.topic);
+    put(&mut body, partitions.to_be_bytes());
+    put(&mut body, (-1i32).to_be_bytes());
+    put(&mut body, 10_000i32.to_be_bytes());
+    body.push(0);
+    let answer = call(options, CREATE_PARTITIONS, &body);
+    assert_eq!(answer[8 + 2 + options.topic.len()..][..2], [0, 0], "{answer:?}");
+}
+
+/// Changes a setting of a topic.
+pub fn set(options: &KafkaOptions, name: &str, value: &str) {
+    const TOPIC: u8 = 2;
+    const SET: u8 = 0;
+    let mut body = Vec::new();
+    put(&mut body, 1i32.to_be_bytes());
+    body.push(TOPIC);
+    text(&mut body, &options.topic);
+    put(&mut body, 1i32.to_be_bytes());
+    text(&mut body, name);
+    body.push(SET);
+    text(&mut body, value);
+    body.push(0);
+    let answer = call(options, ALTER_CONFIGS, &body);
+    assert_eq!(answer[8..][..2], [0, 0], "{answer:?}");
+}
+
 /// Appends a record as some other program would. The first broker must lead.
 pub fn append(options: &KafkaOptions, key: &[u8], value: &[u8]) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !try_append(options, 0, key, value) {
+        // A new topic has no leader for a moment.
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Appends a record to a partition, whichever broker leads it.
+pub fn append_to(options: &KafkaOptions, partition: i32, key: &[u8], value: &[u8]) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let at = |broker: &String| KafkaOptions { brokers: vec![broker.clone()], ..options.clone() };
+    while !options.brokers.iter().any(|broker| try_append(&at(broker), partition, key, value)) {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Appends a record at the first broker; returns whether that leads.
+fn try_append(options: &KafkaOptions, partition: i32, key: &[u8], value: &[u8]) -> bool {
     let mut record = vec![0, 0, 0];
     for part in [key, value] {
         put_varint(&mut record, 2 * part.len() as u64);
@@ -70,21 +122,12 @@ pub fn append(options: &KafkaOptions, key: &[u8], value: &[u8]) {
     put(&mut body, 1i32.to_be_bytes());
     text(&mut body, &options.topic);
     put(&mut body, 1i32.to_be_bytes());
-    put(&mut body, 0i32.to_be_bytes());
+    put(&mut body, partition.to_be_bytes());
     put(&mut body, (batch.len() as i32).to_be_bytes());
     body.extend_from_slice(&batch);
     // Number of topics, name, number of partitions, partition, error.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        let answer = call(options, PRODUCE, &body);
-        let error = &answer[4 + 2 + options.topic.len() + 4 + 4..][..2];
-        if error == [0, 0] {
-            return;
-        }
-        // A new topic has no leader for a moment.
-        assert!(Instant::now() < deadline, "{answer:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let answer = call(options, PRODUCE, &body);
+    answer[4 + 2 + options.topic.len() + 4 + 4..][..2] == [0, 0]
 }
 
 fn call(options: &KafkaOptions, (key, version): (i16, i16), body: &[u8]) -> Vec<u8> {
