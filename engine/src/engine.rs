@@ -414,6 +414,14 @@ impl Engine {
         Proposal::submit(&self.0.queue, Task::RaiseLevel(level), 0)
     }
 
+    /// Closes the journal with a last record: every replica that applies it stops with
+    /// [`Failure::Journal`](crate::Failure::Journal), this one, too, and is opened no more. What follows it in
+    /// the journal is applied by nobody. Nothing happens in a single store. Answered with [`Error::Journal`]
+    /// when the journal is away.
+    pub fn close_journal(&self) -> Proposal {
+        Proposal::submit(&self.0.queue, Task::CloseJournal, 0)
+    }
+
     /// Makes what was applied durable here, and returns how far that is: this replica needs no record of the
     /// journal up to there any more, whatever happens to the machine short of losing its disk. None for a
     /// single store.

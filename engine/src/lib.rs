@@ -116,7 +116,9 @@ pub use repair::{repair, RepairReport};
 pub use replica::barrier::ReadBarrier;
 #[doc(hidden)]
 pub use replica::stepped::Stepper;
-pub use replica::{check_replica, is_replicated, replicate, unreplicate, Replica, ReplicaStatus};
+pub use replica::{
+    applied_position, check_replica, is_replicated, replicate, unreplicate, Replica, ReplicaStatus,
+};
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, JournalStats, Stats, BUCKETS};
 pub use transaction::{Condition, Transaction};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{dump, eventually, is_there, put, scratch};
 use plinth_engine::{At, Engine, Error, Failure, KeyRange, Options, Replica, Revision, Transaction};
-use plinth_journal::record::{Anchor, Body, ClusterId, Record, ReplicaId, Session, VERSION};
+use plinth_journal::record::{self, Anchor, Body, ClusterId, Record, ReplicaId, Session, VERSION};
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_journal::{Error as JournalError, Journal};
 
@@ -113,6 +113,84 @@ fn replicas_of_two_versions_share_a_journal_until_the_level_is_raised() {
         matches!(refused, Error::Journal { source: JournalError::Version { found: NEXT, .. } }),
         "{refused}"
     );
+}
+
+fn closed(failure: Option<Failure>) -> Option<ReplicaId> {
+    match failure? {
+        Failure::Journal { error: JournalError::Closed { replica, .. } } => Some(replica),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_closed_journal_stops_those_that_are_up_and_those_that_start_later() {
+    let (journal, dirs) = (SimulatedJournal::new(7), [scratch(), scratch(), scratch()]);
+    let open =
+        |at: usize| Engine::open_replicated(Options::new(dirs[at].path()), replica(&journal, at as u16 + 1));
+    let [first, second, third] = [0, 1, 2].map(|at| open(at).unwrap());
+    for (key, engine) in [("a", &first), ("b", &second), ("c", &third)] {
+        put(engine, key, b"1");
+    }
+    // One is down meanwhile.
+    third.close().unwrap();
+    drop(third);
+    // A closing record of a session that has ended closes nothing.
+    let (cluster, anchor) = (CLUSTER, Anchor::default());
+    let body = Body::Level(record::CLOSED);
+    let late = Record {
+        cluster,
+        replica: ReplicaId(1),
+        session: Session(1),
+        sequence: 9,
+        clock_ms: 1,
+        anchor,
+        body,
+    };
+    journal.push(late.encode());
+    put(&first, "d", b"1");
+    let revision = barrier(&second);
+
+    first.close_journal().wait().unwrap();
+    let bytes = journal.records().pop().unwrap();
+    // Programs that do not know it take it for the level of a later version, and stop before it.
+    assert_eq!(record::version(&bytes), Some(1));
+    assert!(matches!(Record::decode(bytes).unwrap().body, Body::Level(u8::MAX)));
+    eventually("both stop", || first.failure().is_some() && second.failure().is_some());
+    for engine in [&first, &second] {
+        assert_eq!(closed(engine.failure()), Some(ReplicaId(1)));
+        assert!(engine.transact(Transaction::new().put("x", "1")).wait().is_err());
+        assert!(is_there(engine, "a") && is_there(engine, "d"));
+        assert_eq!(engine.current_revision(), revision);
+        assert!(engine.close().is_err());
+    }
+    drop((first, second));
+    // What follows in the journal is applied by nobody, also where it is the next of a session.
+    let appended = journal.records().len();
+    let third = open(2).unwrap();
+    eventually("it stops", || third.failure().is_some());
+    assert_eq!(closed(third.failure()), Some(ReplicaId(1)));
+    assert!(is_there(&third, "d"));
+    assert_eq!(third.current_revision(), revision);
+    drop(third);
+    let begun = journal.records().len();
+    assert!(begun <= appended + 1, "it has begun a session at most");
+    for (at, dir) in dirs.iter().enumerate() {
+        let refused = open(at).err().unwrap();
+        assert!(
+            matches!(refused, Error::Journal { source: JournalError::Closed { replica: ReplicaId(1), .. } }),
+            "{refused}"
+        );
+        let (position, by) = plinth_engine::applied_position(dir.path()).unwrap().unwrap();
+        assert_eq!((position.get() as usize, by), (appended, Some(ReplicaId(1))));
+    }
+    assert_eq!(journal.records().len(), begun);
+    // As a single store it goes on.
+    plinth_engine::unreplicate(Options::new(dirs[0].path())).unwrap();
+    assert_eq!(plinth_engine::applied_position(dirs[0].path()).unwrap(), None);
+    let single = Engine::open(Options::new(dirs[0].path())).unwrap();
+    put(&single, "e", b"1");
+    assert!(is_there(&single, "d") && single.current_revision() > revision);
+    single.close().unwrap();
 }
 
 #[test]

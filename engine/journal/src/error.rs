@@ -1,6 +1,6 @@
 //! [`Error`]: why a journal or a record in it cannot be used.
 
-use crate::identity::ClusterId;
+use crate::identity::{ClusterId, ReplicaId};
 use crate::position::Position;
 
 /// Short form for results of a journal.
@@ -74,6 +74,9 @@ pub enum Error {
         /// The cluster of the reader.
         expected: ClusterId,
     },
+    /// A replica has closed the journal: it is a single store since, and nobody applies what follows.
+    #[error("the journal was closed at position {position}: replica {replica} is a single server since")]
+    Closed { position: Position, replica: ReplicaId },
     /// A record, or the level of the cluster that it raises, is of a later version of this program.
     #[error(
         "the record at position {position} of the journal needs version {found}, this program has {newest}"

@@ -18,7 +18,7 @@
 //! 80  body
 //!
 //! session:      the session that it replaces, u64, 0 for none
-//! level:        u8
+//! level:        u8, 255 closes the journal
 //! group:        number of proposals, then each:
 //!   transaction   1, number of conditions, conditions, number of operations, operations
 //!   floor         2, revision as a number
@@ -40,6 +40,10 @@ use crate::varint::{put_varint, take_varint};
 
 /// The newest version of the format.
 pub const VERSION: u8 = 1;
+
+/// The level that closes the journal: nothing that follows is applied by anybody. A program that does not know
+/// this takes it for a later version's level, and stops before it.
+pub const CLOSED: u8 = u8::MAX;
 
 /// Bytes of the largest record that is encoded or decoded.
 pub const MAX_BYTES: usize = 24 << 20;
@@ -90,7 +94,8 @@ pub enum Body {
     },
     /// Proposals, judged one after the other.
     Group(Vec<ProposalRecord>),
-    /// Raises the level of the cluster: the newest version of records that every replica reads.
+    /// Raises the level of the cluster: the newest version of records that every replica reads; [`CLOSED`]
+    /// closes the journal.
     Level(u8),
 }
 

@@ -152,7 +152,7 @@ impl Builder {
                 Ok(self.state.unchanged())
             }
             // A single store has none.
-            Task::RaiseLevel(_) => Ok(self.state.unchanged()),
+            Task::RaiseLevel(_) | Task::CloseJournal => Ok(self.state.unchanged()),
         };
         match &mut self.open {
             Some(group) => {

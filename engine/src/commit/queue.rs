@@ -32,6 +32,8 @@ pub(crate) enum Task {
     SetFloor(Revision),
     /// Raises the level of the cluster, in a replica.
     RaiseLevel(u8),
+    /// Closes the journal, in a replica.
+    CloseJournal,
 }
 
 /// A group of at most this many transactions is written by the builder itself when nothing else is in flight:

@@ -10,14 +10,15 @@
 //! | `replica.hash.0`, `.1` | halves of the hash there |
 //! | `replica.checksum` | checksum of the record there; absent before the first one |
 //! | `replica.time` | time of the newest commit, in milliseconds since 1970 |
-//! | `replica.level` | the level of the cluster |
+//! | `replica.level` | the level of the cluster, 255 after its journal was closed |
+//! | `replica.closed` | the replica that has closed the journal; absent before that |
 //! | `replica.session.N`, `replica.sequence.N` | session of replica N, number of its newest record |
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId, Session};
-use plinth_journal::Position;
+use plinth_journal::{Error as JournalError, Position};
 use rocksdb::{ReadOptions, WriteBatch};
 use sha2::{Digest, Sha256};
 
@@ -40,6 +41,8 @@ pub(crate) struct Applied {
     /// Time of the newest commit: that of a later one is not lower, whatever its proposer's clock shows.
     pub time_ms: u64,
     pub level: u8,
+    /// Who has closed the journal at that position.
+    pub closed_by: Option<ReplicaId>,
     /// Session and sequence of each replica.
     pub sessions: BTreeMap<ReplicaId, (Session, u64)>,
 }
@@ -48,7 +51,7 @@ impl Applied {
     /// Before the first record.
     pub(crate) fn nothing(cluster: ClusterId) -> Applied {
         let anchor = Anchor { hash: Hash(cluster.0), ..Anchor::default() };
-        Applied { cluster, anchor, checksum: None, time_ms: 0, level: 1, sessions: BTreeMap::new() }
+        Applied::at(cluster, anchor, 0)
     }
 
     /// Before the first record of a cluster that begins with the data of a single store. The hash is another
@@ -60,7 +63,18 @@ impl Applied {
         let mut hash = [0; 16];
         hash.iter_mut().zip(hasher.finalize()).for_each(|(to, from)| *to = from);
         let anchor = Anchor { position: Position::ZERO, revision: latest.get(), hash: Hash(hash) };
-        Applied { cluster, anchor, checksum: None, time_ms, level: 1, sessions: BTreeMap::new() }
+        Applied::at(cluster, anchor, time_ms)
+    }
+
+    fn at(cluster: ClusterId, anchor: Anchor, time_ms: u64) -> Applied {
+        let sessions = BTreeMap::new();
+        Applied { cluster, anchor, checksum: None, time_ms, level: 1, closed_by: None, sessions }
+    }
+
+    /// The error of a journal that was closed.
+    pub(crate) fn closed(&self) -> Option<JournalError> {
+        let position = self.anchor.position;
+        self.closed_by.map(|replica| JournalError::Closed { position, replica })
     }
 
     /// Adds to `batch` all of it except sessions, and what makes the store that of a replica.
@@ -104,6 +118,7 @@ impl Applied {
             checksum: numbers.get("checksum").and_then(|checksum| u32::try_from(*checksum).ok()),
             time_ms: number("time")?,
             level: u8::try_from(number("level")?).unwrap_or(u8::MAX),
+            closed_by: numbers.get("closed").and_then(|id| u16::try_from(*id).ok()).map(ReplicaId),
             sessions: BTreeMap::new(),
         };
         for (name, session) in &numbers {
@@ -129,6 +144,9 @@ impl Applied {
             put_halves(&mut put, CLUSTER, self.cluster.0);
         }
         put("level", self.level.into());
+        if let Some(by) = self.closed_by {
+            put("closed", by.0.into());
+        }
         if let Some((session, sequence)) = self.sessions.get(&replica) {
             put(&format!("session.{}", replica.0), session.0);
             put(&format!("sequence.{}", replica.0), *sequence);

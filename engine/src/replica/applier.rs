@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::{
-    self, Body, DecodeError, Hash, OperationRecord, ProposalRecord, Record, TransactionRecord,
+    self, Body, DecodeError, Hash, OperationRecord, ProposalRecord, Record, ReplicaId, TransactionRecord,
 };
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
@@ -87,6 +87,9 @@ impl Applier {
         if position < expected {
             return Ok(());
         }
+        if let Some(error) = self.applied.closed() {
+            return Err(Failure::Journal { error });
+        }
         let record = self.check(expected, position, &bytes).map_err(|error| Failure::Journal { error })?;
         self.compare_hashes(&record)?;
         let (replica, session, sequence) = (record.replica, record.session, record.sequence);
@@ -95,7 +98,7 @@ impl Applier {
         let mut effect = Effect { group: Group::new(position.get()), results: Vec::new(), floor: None };
         let is_valid = Self::begins_or_continues(&mut applied, &record);
         if is_valid {
-            self.perform(record.body, record.clock_ms, &mut applied, &mut effect)
+            self.perform(record.body, (replica, record.clock_ms), &mut applied, &mut effect)
                 .map_err(|error| Failure::Write { message: error.to_string() })?;
         }
         let Effect { mut group, results, floor } = effect;
@@ -182,7 +185,7 @@ impl Applier {
     fn perform(
         &mut self,
         body: Body,
-        clock_ms: u64,
+        (replica, clock_ms): (ReplicaId, u64),
         applied: &mut Applied,
         effect: &mut Effect,
     ) -> Result<()> {
@@ -190,6 +193,7 @@ impl Applier {
             Body::Session { .. } => {}
             Body::Level(level) => {
                 applied.level = applied.level.max(level);
+                applied.closed_by = (level == record::CLOSED).then_some(replica);
                 effect.results.push(Ok(self.state.unchanged()));
             }
             Body::Group(proposals) => {
@@ -248,9 +252,11 @@ impl Applier {
             self.maintenance.sweep();
         }
         let session = self.applied.sessions.get(&self.shared.replica).map(|(session, _)| *session);
-        match self.shared.applied(anchor, self.applied.level, session) {
-            true => Ok(()),
-            false => Err(Failure::Superseded { replica: self.shared.replica }),
+        let is_current = self.shared.applied(anchor, self.applied.level, session);
+        match (self.applied.closed(), is_current) {
+            (Some(error), _) => Err(Failure::Journal { error }),
+            (None, true) => Ok(()),
+            (None, false) => Err(Failure::Superseded { replica: self.shared.replica }),
         }
     }
 
@@ -269,7 +275,8 @@ impl Applier {
     }
 }
 
-/// Decodes a record and checks that it is of this cluster, and raises its level to no more than is read here.
+/// Decodes a record and checks that it is of this cluster, and raises its level to no more than is read here,
+/// or closes the journal.
 pub(crate) fn decode(
     cluster: record::ClusterId,
     position: Position,
@@ -284,7 +291,9 @@ pub(crate) fn decode(
         return Err(JournalError::OtherCluster { position, found: record.cluster, expected: cluster });
     }
     match record.body {
-        Body::Level(found) if found > newest => Err(JournalError::Version { position, found, newest }),
+        Body::Level(found) if found > newest && found != record::CLOSED => {
+            Err(JournalError::Version { position, found, newest })
+        }
         _ => Ok(record),
     }
 }

@@ -26,6 +26,7 @@ pub(crate) mod shared;
 pub(crate) mod stepped;
 pub(crate) mod ticket;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,8 +128,19 @@ pub fn unreplicate(options: Options) -> Result<()> {
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn is_replicated(dir: impl AsRef<std::path::Path>) -> Result<bool> {
+pub fn is_replicated(dir: impl AsRef<Path>) -> Result<bool> {
     Store::open_read_only(&Options::new(dir.as_ref()))?.is_replica()
+}
+
+/// The last position that the store of a replica has applied, and who has closed the journal there; none for
+/// a single store. Nobody has it open. Changes nothing.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn applied_position(dir: impl AsRef<Path>) -> Result<Option<(Position, Option<ReplicaId>)>> {
+    let store = Arc::new(Store::open_read_only(&Options::new(dir.as_ref()))?);
+    let applied = Applied::read(&store, newest_revision(&store)?)?;
+    Ok(applied.map(|applied| (applied.anchor.position, applied.closed_by)))
 }
 
 /// Opens the store of a replica and checks that it can follow the journal, before anything is written. A
@@ -163,7 +175,8 @@ fn read_applied(
         Some(applied) if applied.cluster != cluster => refused("it belongs to another cluster"),
         Some(applied) if applied.level > newest => {
             let (position, found) = (applied.anchor.position.next(), applied.level);
-            Err(JournalError::Version { position, found, newest }.into())
+            let error = applied.closed().unwrap_or(JournalError::Version { position, found, newest });
+            Err(error.into())
         }
         _ => Ok(applied),
     }

@@ -256,7 +256,7 @@ impl Proposer {
         let mut size = 0usize;
         while let Some(work) = self.backlog.pop_front() {
             // A level has a record of its own.
-            if matches!(work.task, Task::RaiseLevel(_)) && !proposals.is_empty() {
+            if matches!(work.task, Task::RaiseLevel(_) | Task::CloseJournal) && !proposals.is_empty() {
                 self.backlog.push_front(work);
                 break;
             }
@@ -275,6 +275,9 @@ impl Proposer {
                 }
                 Task::RaiseLevel(level) => {
                     return self.append_later(session, sequence, Body::Level(level), vec![reply]);
+                }
+                Task::CloseJournal => {
+                    return self.append_later(session, sequence, Body::Level(record::CLOSED), vec![reply]);
                 }
                 Task::Purge(tombstones) => {
                     reply.send(self.applier.lock().purge(tombstones));
@@ -342,7 +345,7 @@ fn append(journal: &dyn Journal, shared: &Shared, bytes: Bytes) -> Result<Positi
 fn next_overhead(work: &Work) -> usize {
     let parts = match &work.task {
         Task::Transact(transaction) => transaction.operations.len() + transaction.conditions.len(),
-        Task::SetFloor(_) | Task::RaiseLevel(_) | Task::Purge(_) => 0,
+        Task::SetFloor(_) | Task::RaiseLevel(_) | Task::CloseJournal | Task::Purge(_) => 0,
     };
     32 * (parts + 1)
 }

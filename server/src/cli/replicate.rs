@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use plinth_engine::{Engine, Options, Replica, Transaction};
+use plinth_engine::{Engine, Failure, Options, Replica, Transaction};
+use plinth_journal::record::ReplicaId;
+use plinth_journal::Error as JournalError;
 
 use crate::bootstrap::files::{remove_if_exists, sync_parent};
 use crate::bootstrap::identity::{Identity, IdentityError};
@@ -23,7 +25,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Options of `plinth replicate`.
 #[derive(Debug, Default, Args)]
 #[command(
-    after_help = "Examples:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\n  plinth replicate --undo --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n  plinth serve --data-dir ./data\n\nObjects, resourceVersions, certificates and keys stay, both ways. The journal must be empty at first. For the way back all\nreplicas are stopped; the one that is made a single server applies what is in the journal, and the others are not\nstarted again."
+    after_help = "Examples:\n  plinth backup --data-dir ./data --to before.backup\n  plinth replicate --data-dir ./data\n  plinth serve --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n\n  plinth replicate --undo --data-dir ./data --journal etcd://h1:2379,h2:2379,h3:2379/plinth\n  plinth serve --data-dir ./data\n\nObjects, resourceVersions, certificates and keys stay, both ways. The journal must be empty at first. For the way back all\nreplicas are stopped; the one that is made a single server applies what is in the journal and closes it, so that the\nothers do not start again."
 )]
 pub struct ReplicateOptions {
     /// Data directory of a stopped server
@@ -61,6 +63,13 @@ pub enum ReplicateError {
     Up(u16),
     #[error("the journal does not answer; nothing was changed")]
     Silent,
+    #[error(
+        "replica {0} has closed the journal, and is a single server since; where its data is lost, make a backup of \
+         the replica that is furthest, and restore it"
+    )]
+    Closed(u16),
+    #[error("the journal could not be closed: {0}; run it again")]
+    NotClosed(plinth_engine::Error),
     #[error("cannot read the list of replicas: {}", .0.message)]
     Members(ApiError),
     #[error("cannot use {path}: {source}")]
@@ -106,15 +115,12 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
     let Some(identity) = Identity::read(dir.path())? else { return Err(ReplicateError::Single(data_dir)) };
     let options = Options::new(dir.store());
     if plinth_engine::is_replicated(dir.store())? {
-        let founding = plinth_engine::check_replica(&options, identity.cluster)?;
-        let journal = connect(identity.cluster, founding).map_err(ReplicateError::Journal)?;
-        let replica = Replica { journal, cluster: identity.cluster, id: identity.id };
-        let engine = Engine::open_replicated(options.clone(), replica)?;
-        let caught_up = catch_up(&engine, identity);
-        engine.close()?;
-        // Its lock on the store ends with it.
-        drop(engine);
-        caught_up?;
+        match plinth_engine::applied_position(dir.store())? {
+            // Interrupted after that.
+            Some((_, Some(by))) if by == identity.id => {}
+            Some((_, Some(by))) => return Err(ReplicateError::Closed(by.0)),
+            _ => follow_to_its_end(&options, connect, identity)?,
+        }
         plinth_engine::unreplicate(options.clone())?;
     }
     // The list of replicas, which are none any more.
@@ -134,6 +140,39 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
     println!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys");
     println!("start it with: plinth serve --data-dir {shown}");
     Ok(())
+}
+
+/// Applies everything that is in the journal, and closes it: a replica that is up after all, or is started
+/// later, stops at that record.
+fn follow_to_its_end(options: &Options, connect: Connect, identity: Identity) -> Result<(), ReplicateError> {
+    let founding = plinth_engine::check_replica(options, identity.cluster)?;
+    let journal = connect(identity.cluster, founding).map_err(ReplicateError::Journal)?;
+    let replica = Replica { journal, cluster: identity.cluster, id: identity.id };
+    let engine = Engine::open_replicated(options.clone(), replica)?;
+    let closed = catch_up(&engine, identity)
+        .and_then(|()| engine.close_journal().wait().map(drop).map_err(ReplicateError::NotClosed));
+    // The engine of a journal that is closed has failed, and closes with that.
+    let ended = engine.close();
+    let closed_by = closed_by(&engine);
+    // Its lock on the store ends with it.
+    drop(engine);
+    match closed_by {
+        Some(by) if by == identity.id => Ok(()),
+        // Before this one.
+        Some(by) => Err(ReplicateError::Closed(by.0)),
+        None => {
+            closed?;
+            ended.map_err(ReplicateError::NotClosed)
+        }
+    }
+}
+
+/// Who has closed the journal, as far as this engine has applied it.
+fn closed_by(engine: &Engine) -> Option<ReplicaId> {
+    match engine.failure()? {
+        Failure::Journal { error: JournalError::Closed { replica, .. } } => Some(replica),
+        _ => None,
+    }
 }
 
 /// Applies everything that is in the journal, and checks that no other replica runs.

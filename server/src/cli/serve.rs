@@ -307,6 +307,11 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
         Failure::Journal { error: plinth_journal::Error::Version { .. } } => {
             "The other replicas were upgraded: start a version of plinth that is as new as theirs"
         }
+        Failure::Journal { error: JournalError::Closed { .. } } => {
+            "Stop this replica and do not start it again: \"plinth replicate --undo\" has made that one a single \
+             server, which clients go to. Where that server's data is lost, make a backup of the replica that is \
+             furthest, and restore it"
+        }
         Failure::Journal {
             error: JournalError::Refused { .. } | JournalError::Behind { .. } | JournalError::Replaced { .. },
         } => {

@@ -86,6 +86,10 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::Journal { source: plinth_journal::Error::Version { .. } } => {
             "\nThe other replicas were upgraded, and nothing was written. Start a version of plinth that is as new as theirs"
         }
+        Error::Journal { source: plinth_journal::Error::Closed { .. } } => {
+            "\nNothing was removed. Use the server of that replica, and remove this data directory. Where that server's data is lost, make a backup of \
+             the replica that is furthest, and restore it (docs/replication.md)"
+        }
         Error::Journal {
             source: plinth_journal::Error::Behind { .. } | plinth_journal::Error::Replaced { .. },
         } => {

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use plinth_benches::api::client::Protocol;
 use plinth_benches::api::kubeconfig;
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_server::cli::{replicate, runtime, start, undo_replication, ReplicateOptions, Running};
 
-use crate::replicas::{connect, create, get, json, options, replicas, serve, MAPS};
+use crate::replicas::{connect, create, get, json, options, replicas, serve, try_serve, MAPS};
 
 #[test]
 fn a_single_server_becomes_the_first_replica_and_a_backup_a_single_one() {
@@ -61,10 +62,11 @@ fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
     let data = |name: &str| dir.path().join(name);
     runtime().unwrap().block_on(async {
         let journal = SimulatedJournal::new(13);
-        let undo = |client: u16| {
-            let (journal, path) = (Arc::new(journal.client(client)), data("2"));
+        let undo_of = |name: &str, client: u16| {
+            let (journal, path) = (Arc::new(journal.client(client)), data(name));
             tokio::task::spawn_blocking(move || undo_replication(path, Box::new(move |_, _| Ok(journal))))
         };
+        let undo = |client: u16| undo_of("2", client);
         let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
         assert_eq!(create(&mut connect(&second).await, "of-both").await.status, 201);
         assert!(undo(2).await.unwrap().unwrap_err().to_string().contains("in use"), "while it runs");
@@ -83,7 +85,27 @@ fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
         let refused = undo(2).await.unwrap().unwrap_err().to_string();
         assert!(refused.contains("single server already"), "{refused}");
 
+        // The other one does not start again, the first time by the record that closes the journal.
         let appended = journal.records().len();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let refused = loop {
+            match try_serve(&data("1"), &journal, 1, &[]).await {
+                Ok(running) => {
+                    let failure = running.failed().await.to_string();
+                    assert!(failure.contains("was closed"), "{failure}");
+                    running.stop().await.unwrap_err();
+                }
+                // At the record that closes it, some write of the start may fail first.
+                Err(error) if error.to_string().contains("make a backup") => break error.to_string(),
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+        };
+        assert!(refused.contains("was closed") && refused.contains("is a single server since"), "{refused}");
+        assert!(refused.contains("make a backup"), "{refused}");
+        let refused = undo_of("1", 1).await.unwrap().unwrap_err().to_string();
+        assert!(refused.contains("has closed the journal"), "{refused}");
+
+        let appended = appended.max(journal.records().len());
         let single = start(options(&data("2"), &[])).await.unwrap();
         let mut client = connect(&single).await;
         for name in ["of-both", "of-the-first"] {

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{program, Members, CLUSTER};
-use plinth_engine::{At, Condition, Engine, Error, Options, Replica, Transaction};
+use plinth_engine::{At, Condition, Engine, Error, Failure, Options, Replica, Transaction};
 use plinth_journal::record::ReplicaId;
+use plinth_journal::Error as JournalError;
 
 /// Adds one to a counter, however often others come first.
 fn increment(engine: &Engine) {
@@ -90,5 +91,42 @@ fn three_replicas_stay_equal_while_members_fail() {
     while !(status(0) == status(1) && status(1) == status(2)) {
         assert!(Instant::now() < deadline, "{:?} {:?} {:?}", status(0), status(1), status(2));
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_closed_journal_stops_all_replicas() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 3);
+    members.connect();
+    let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let open = |id: u16| {
+        let replica = Replica { journal: Arc::new(members.connect()), cluster: CLUSTER, id: ReplicaId(id) };
+        Engine::open_replicated(Options::new(dirs[usize::from(id)].path()), replica)
+    };
+    let engines = [open(0).unwrap(), open(1).unwrap()];
+    engines.iter().for_each(increment);
+    engines[1].close_journal().wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while engines.iter().any(|engine| engine.failure().is_none()) {
+        assert!(Instant::now() < deadline, "a replica follows a journal that was closed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for engine in engines {
+        let failure = engine.failure().unwrap();
+        assert!(
+            matches!(
+                &failure,
+                Failure::Journal { error: JournalError::Closed { replica: ReplicaId(1), .. } }
+            ),
+            "{failure}"
+        );
+        let refused = engine.transact(Transaction::new().put("late", "")).wait();
+        assert!(refused.is_err());
+        assert!(engine.close().is_err());
+    }
+    for id in 0..2 {
+        let refused = open(id).err().unwrap();
+        assert!(matches!(refused, Error::Journal { source: JournalError::Closed { .. } }), "{refused}");
     }
 }
