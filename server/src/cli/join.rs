@@ -74,6 +74,11 @@ pub enum JoinError {
     NoCheckpoint(ArchiveLocation),
     #[error("--checkpoint-dir: {0} holds checkpoints of several clusters; move those of the others away")]
     SeveralClusters(ArchiveLocation),
+    #[error(
+        "--checkpoint-dir: {0} holds only checkpoints of another history of the cluster: wait for one that the \
+         replicas write, or join a running one"
+    )]
+    OtherHistories(ArchiveLocation),
     #[error("{0}")]
     Unverified(#[from] UnverifiedError),
     #[error("cannot write {path}: {source}")]
@@ -117,8 +122,15 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
 /// the replicas at that time.
 fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
     let archives = checkpoint_dir::open(checkpoints, None)?;
-    let found = checkpoint_dir::list(&archives)?;
-    let newest = found.first().ok_or_else(|| JoinError::NoCheckpoint(checkpoints.clone()))?;
+    let checkpoint_dir::Listing { checkpoints: found, of_other_histories } = checkpoint_dir::list(&archives)?;
+    for checkpoint in &of_other_histories {
+        let name = checkpoint.name();
+        eprintln!("note: checkpoint {name} is of another history of the cluster, as replicas have found, and is not used");
+    }
+    let newest = found.first().ok_or_else(|| match of_other_histories.is_empty() {
+        true => JoinError::NoCheckpoint(checkpoints.clone()),
+        false => JoinError::OtherHistories(checkpoints.clone()),
+    })?;
     if found.iter().any(|checkpoint| checkpoint.cluster != newest.cluster) {
         return Err(JoinError::SeveralClusters(checkpoints.clone()));
     }

@@ -5,11 +5,15 @@
 //! The replica that runs the controllers writes them. Each is an archive `plinth-CLUSTER-POSITION.checkpoint`
 //! with what a joining replica gets, the keys of the cluster among it, and gets its name when it is whole and
 //! on disk. The last `KEPT` stay, and the journal is kept from the oldest of them on.
+//!
+//! A checkpoint whose position lies after the end of the journal is of another history of the cluster: the
+//! journal was replaced, or its members have lost records, since it was written. It is marked by an archive of
+//! the same name with another suffix, which stays: nobody begins from it, also when the journal is longer.
 
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use plinth_api::ApiError;
@@ -29,11 +33,19 @@ use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 const KEPT: usize = 2;
 /// Suffix of their names.
 const SUFFIX: &str = ".checkpoint";
+/// Suffix of the mark of a checkpoint of another history.
+const OTHER_HISTORY: &str = ".other-history";
+/// What is in the mark.
+const OTHER_HISTORY_TEXT: &[u8] =
+    b"The checkpoint of this name lies after the end of the journal: it is of another history of the cluster.\n";
 /// The name under which the journal is kept for them.
 const KEPT_NAME: &str = "checkpoints";
 /// Time for which the journal is kept for the checkpoints, at least, after one was last written: an
 /// unwritable directory does not fill the journal for ever.
 const SHORTEST_KEEP: Duration = Duration::from_secs(3600);
+
+/// Longest wait for the end of the journal.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Flags of checkpoints in a directory or a bucket.
 #[derive(Clone, Debug, Args)]
@@ -64,6 +76,11 @@ impl StoredCheckpoint {
         format!("plinth-{}-{:020}{SUFFIX}", self.cluster, self.position.get())
     }
 
+    /// Name of the mark that it is of another history.
+    fn mark(&self) -> String {
+        format!("{}{OTHER_HISTORY}", self.name())
+    }
+
     fn parse(name: &str) -> Option<StoredCheckpoint> {
         let (cluster, position) = name.strip_prefix("plinth-")?.strip_suffix(SUFFIX)?.split_once('-')?;
         let cluster = ClusterId(u128::from_str_radix(cluster, 16).ok()?.to_be_bytes());
@@ -71,8 +88,12 @@ impl StoredCheckpoint {
         (checkpoint.name() == name).then_some(checkpoint)
     }
 
+    fn parse_mark(name: &str) -> Option<StoredCheckpoint> {
+        StoredCheckpoint::parse(name.strip_suffix(OTHER_HISTORY)?)
+    }
+
     fn is_name(name: &str) -> bool {
-        StoredCheckpoint::parse(name).is_some()
+        StoredCheckpoint::parse(name).or_else(|| StoredCheckpoint::parse_mark(name)).is_some()
     }
 }
 
@@ -87,15 +108,27 @@ pub fn open(
     location.open(StoredCheckpoint::is_name, stopping)
 }
 
-/// The checkpoints there, the newest of each cluster first.
+/// What is in a directory or bucket.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Checkpoints, the newest of each cluster first.
+    pub checkpoints: Vec<StoredCheckpoint>,
+    /// Those that were found to be of another history, in no order.
+    pub of_other_histories: Vec<StoredCheckpoint>,
+}
+
+/// The checkpoints there.
 ///
 /// # Errors
 /// When they cannot be listed.
-pub fn list(archives: &Archives) -> Result<Vec<StoredCheckpoint>, ArchiveError> {
-    let mut found: Vec<_> =
-        archives.names()?.iter().filter_map(|name| StoredCheckpoint::parse(name)).collect();
-    found.sort_by_key(|checkpoint| (checkpoint.cluster.0, std::cmp::Reverse(checkpoint.position)));
-    Ok(found)
+pub fn list(archives: &Archives) -> Result<Listing, ArchiveError> {
+    let names = archives.names()?;
+    let marked: Vec<_> = names.iter().filter_map(|name| StoredCheckpoint::parse_mark(name)).collect();
+    let found = names.iter().filter_map(|name| StoredCheckpoint::parse(name));
+    let (of_other_histories, mut checkpoints): (Vec<_>, Vec<_>) =
+        found.partition(|checkpoint| marked.contains(checkpoint));
+    checkpoints.sort_by_key(|checkpoint| (checkpoint.cluster.0, std::cmp::Reverse(checkpoint.position)));
+    Ok(Listing { checkpoints, of_other_histories })
 }
 
 /// The controller that writes them.
@@ -153,23 +186,55 @@ impl CheckpointWriter {
         let round = tokio::task::spawn_blocking(move || {
             let archives = writer.open()?;
             let written = writer.write(&archives);
-            Ok::<_, ArchiveError>((written, list(&archives)?))
+            Ok::<_, ArchiveError>((written, list(&archives)?.checkpoints))
         });
         let (written, mut all) = round.await??;
         all.retain(|checkpoint| checkpoint.cluster == self.cluster);
+        self.set_other_histories_aside(&mut all).await?;
         if let Some(oldest) = all.iter().take(KEPT).next_back() {
             let time = SHORTEST_KEEP.max(self.interval.saturating_mul(3));
             let kept = members::keep(store, KEPT_NAME, oldest.position, time).await;
             kept.map_err(|error| error.message)?;
         }
-        let written = written?;
-        let writer = self.clone();
+        let (written, writer) = (written?, self.clone());
         let removed = tokio::task::spawn_blocking(move || {
             let archives = writer.open()?;
             all.iter().skip(KEPT).try_for_each(|obsolete| archives.remove(&obsolete.name()))
         });
         removed.await??;
         Ok(written)
+    }
+
+    /// Marks the checkpoints that lie after the end of the journal, which no other replica can have written
+    /// in this history, and removes them from `all`, which was listed before.
+    async fn set_other_histories_aside(
+        self: &Arc<Self>,
+        all: &mut Vec<StoredCheckpoint>,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let store = &self.source.store;
+        let deadline = Instant::now().checked_add(SOON);
+        store.reach_most_recent(deadline).await.map_err(|error| error.message)?;
+        let Some(status) = store.engine().replica_status() else { return Ok(()) };
+        let others = others_than_until(all, status.position);
+        if others.is_empty() {
+            return Ok(());
+        }
+        let writer = self.clone();
+        let marked = tokio::task::spawn_blocking(move || {
+            let archives = writer.open()?;
+            others.iter().try_for_each(|checkpoint| {
+                tracing::warn!(
+                    path = %archives.location(&checkpoint.name()),
+                    "a checkpoint lies after the end of the journal, so it is of another history of this cluster: it is marked, and nobody begins from it; move it away where it is of no use"
+                );
+                let written = archives.write(&checkpoint.mark(), |out| Ok(out.write_all(OTHER_HISTORY_TEXT)?));
+                match written {
+                    Ok(()) | Err(WriteError::Archive(ArchiveError::Exists(_))) => Ok(()),
+                    Err(error) => Err(io::Error::from(error)),
+                }
+            })
+        });
+        Ok(marked.await??)
     }
 
     fn open(&self) -> Result<Archives, ArchiveError> {
@@ -185,10 +250,16 @@ impl CheckpointWriter {
         let written = archives.write(&name, |out| Ok(self.source.make_checkpoint()?(out)?));
         match written {
             Err(WriteError::Archive(ArchiveError::Exists(_))) | Ok(()) => Ok(archives.location(&name)),
-            Err(WriteError::Archive(error)) => Err(error.into()),
-            Err(WriteError::Source(error)) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Takes those out of `all` that lie after a position.
+fn others_than_until(all: &mut Vec<StoredCheckpoint>, end: Position) -> Vec<StoredCheckpoint> {
+    let (others, these) = std::mem::take(all).into_iter().partition(|checkpoint| checkpoint.position > end);
+    *all = these;
+    others
 }
 
 /// A checkpoint was not written.
@@ -202,6 +273,15 @@ enum WriteError {
 impl From<ArchiveError> for WriteError {
     fn from(error: ArchiveError) -> WriteError {
         WriteError::Archive(error)
+    }
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> io::Error {
+        match error {
+            WriteError::Archive(error) => error.into(),
+            WriteError::Source(error) => error,
+        }
     }
 }
 
@@ -237,8 +317,22 @@ mod tests {
         }
         let archives = open(&dir.path().to_owned().into(), None).unwrap();
         let found = list(&archives).unwrap();
-        let found: Vec<_> =
-            found.iter().map(|checkpoint| (checkpoint.cluster, checkpoint.position.get())).collect();
+        assert!(found.of_other_histories.is_empty());
+        let found: Vec<_> = found
+            .checkpoints
+            .iter()
+            .map(|checkpoint| (checkpoint.cluster, checkpoint.position.get()))
+            .collect();
         assert_eq!(found, [(one, 10), (one, 9), (one, 2), (other, 5)]);
+        // Those that are marked are apart, whatever the end of the journal is by now.
+        let mut all = list(&archives).unwrap().checkpoints;
+        all.retain(|checkpoint| checkpoint.cluster == one);
+        let others = others_than_until(&mut all, Position::new(9));
+        assert_eq!(others, [StoredCheckpoint { cluster: one, position: Position::new(10) }]);
+        assert_eq!(all.len(), 2);
+        fs::write(dir.path().join(others[0].mark()), "").unwrap();
+        let found = list(&archives).unwrap();
+        assert_eq!(found.of_other_histories, others);
+        assert!(found.checkpoints.len() == 3 && !found.checkpoints.contains(&others[0]));
     }
 }

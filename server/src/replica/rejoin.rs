@@ -9,11 +9,12 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper::Method;
 use plinth_apiserver::egress::client::Origin;
 use plinth_apiserver::egress::tls::{self, ServerTrust};
-use plinth_journal::Position;
+use plinth_journal::{Error as JournalError, Journal, Position};
 use plinth_pki::{parse_certificates, parse_private_key};
 
 use super::checkpoint::{self, UnverifiedError};
@@ -30,6 +31,8 @@ use crate::members::peers;
 const USER_PREFIX: &str = "plinth:replica:";
 /// Validity of the certificate.
 const VALID_FOR: time::Duration = time::Duration::hours(1);
+/// How long the record after a checkpoint is waited for, if there is one.
+const RECORD_WAIT: Duration = Duration::from_millis(500);
 
 /// No new checkpoint was taken, and the old store is in place.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +54,14 @@ pub enum RejoinError {
     Identity(#[from] IdentityError),
     #[error("it is a checkpoint of another cluster")]
     OtherCluster,
+    #[error("its checkpoint ends at position {position}, and the journal begins at {oldest}")]
+    TooOld { position: Position, oldest: Position },
+    #[error(
+        "its checkpoint ends at position {position}, and the journal at {end}: it is of another history"
+    )]
+    TooNew { position: Position, end: Position },
+    #[error("cannot read its position: {0}")]
+    Position(plinth_engine::Error),
     #[error(transparent)]
     Unverified(#[from] UnverifiedError),
     #[error(transparent)]
@@ -61,14 +72,15 @@ pub enum RejoinError {
     DataDir(#[from] DataDirError),
 }
 
-/// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one, by one in
-/// `checkpoints` that the journal goes back to, whose oldest record is `oldest`. Blocks.
+/// Replaces the store of `dir` by a checkpoint of another replica, or, where none gives one that `journal`
+/// goes back to, by one in `checkpoints`. The oldest record of the journal was `oldest`. Blocks.
 ///
 /// # Errors
 /// See [`RejoinError`].
 pub fn rejoin(
     dir: &DataDir,
     identity: Identity,
+    journal: &dyn Journal,
     checkpoints: Option<&ArchiveLocation>,
     oldest: Position,
 ) -> Result<(), RejoinError> {
@@ -79,7 +91,9 @@ pub fn rejoin(
     for peer in peers {
         tracing::warn!(replica = %peer, "the journal does not go back to what this replica has; taking a checkpoint of another one");
         let taken = client(path, peer, identity).and_then(|server| {
-            replace(dir, identity, |to| Ok(download(&server, (Method::GET, CHECKPOINT_PATH), to).map(drop)?))
+            replace(dir, identity, journal, |to| {
+                Ok(download(&server, (Method::GET, CHECKPOINT_PATH), to).map(drop)?)
+            })
         });
         match taken {
             Ok(()) => return Ok(()),
@@ -93,18 +107,18 @@ pub fn rejoin(
         let usable = |checkpoint: &StoredCheckpoint| {
             checkpoint.cluster == identity.cluster && checkpoint.position.next() >= oldest
         };
-        for checkpoint in checkpoint_dir::list(&archives)?.into_iter().filter(usable) {
+        for checkpoint in checkpoint_dir::list(&archives)?.checkpoints.into_iter().filter(usable) {
             let name = checkpoint.name();
             let checkpoint = archives.location(&name);
             tracing::warn!(path = %checkpoint, "the journal does not go back to what this replica has; taking a stored checkpoint");
-            let taken = replace(dir, identity, |to| {
+            let taken = replace(dir, identity, journal, |to| {
                 let unpacked = checkpoint::unpack(archives.read(&name)?, to);
                 unpacked.map(drop).map_err(|source| RejoinError::Checkpoint { checkpoint, source })
             });
             match taken {
                 Ok(()) => return Ok(()),
                 Err(error @ RejoinError::DataDir(_)) => return Err(error),
-                Err(error) => failures.push(error.to_string()),
+                Err(error) => failures.push(format!("{name}: {error}")),
             }
         }
     }
@@ -118,10 +132,11 @@ pub fn rejoin(
 fn replace(
     dir: &DataDir,
     identity: Identity,
+    journal: &dyn Journal,
     fill: impl FnOnce(&Path) -> Result<(), RejoinError>,
 ) -> Result<(), RejoinError> {
     let new = dir.begin_replacement()?;
-    let checked = fill(&new).and_then(|()| check(&new, identity));
+    let checked = fill(&new).and_then(|()| check(&new, identity, journal));
     if checked.is_ok() {
         dir.replace_store(&new.join("store"))?;
         tracing::warn!(
@@ -134,12 +149,28 @@ fn replace(
     checked
 }
 
-/// Checks that it is of the same cluster, and every record of its store.
-fn check(new: &Path, identity: Identity) -> Result<(), RejoinError> {
+/// Checks that it is of the same cluster, that the journal continues it, and every record of its store.
+fn check(new: &Path, identity: Identity, journal: &dyn Journal) -> Result<(), RejoinError> {
     if Identity::read_source(new)?.map(|of_source| of_source.cluster) != Some(identity.cluster) {
         return Err(RejoinError::OtherCluster);
     }
+    let applied = plinth_engine::applied_position(new.join(checkpoint::STORE));
+    let (position, _) = applied.map_err(RejoinError::Position)?.ok_or(RejoinError::OtherCluster)?;
+    check_position(journal, position)?;
     Ok(checkpoint::verify(new)?)
+}
+
+/// Checks that the journal has what follows a position. One that does not answer is seen by the start.
+fn check_position(journal: &dyn Journal, position: Position) -> Result<(), RejoinError> {
+    match journal.end() {
+        Ok(end) if end < position => return Err(RejoinError::TooNew { position, end }),
+        _ => {}
+    }
+    let next = journal.read(position.next()).and_then(|mut reader| reader.next(RECORD_WAIT));
+    match next {
+        Err(JournalError::Trimmed { oldest, .. }) => Err(RejoinError::TooOld { position, oldest }),
+        _ => Ok(()),
+    }
 }
 
 /// Another replica, asked as this one.

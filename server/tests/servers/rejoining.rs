@@ -220,6 +220,103 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
     });
 }
 
+fn position_of(checkpoint: &Path) -> u64 {
+    checkpoint.file_stem().unwrap().to_str().unwrap().rsplit('-').next().unwrap().parse().unwrap()
+}
+
+fn at_position(checkpoint: &Path, position: u64) -> PathBuf {
+    let name = checkpoint.file_stem().unwrap().to_str().unwrap();
+    let cluster = name.rsplit_once('-').unwrap().0;
+    checkpoint.with_file_name(format!("{cluster}-{position:020}.checkpoint"))
+}
+
+/// A checkpoint that lies after the end of the journal is of another history: it takes no place among those
+/// that stay, and nobody begins from it, also when the journal is longer.
+#[test]
+fn a_checkpoint_after_the_end_of_the_journal_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let kept = at("checkpoints");
+    std::fs::create_dir(&kept).unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(35);
+        let flags = ["--checkpoint-dir", kept.to_str().unwrap(), "--checkpoint-interval", "200ms"];
+        let first = try_serve(&at("1"), &journal, 1, &flags).await.unwrap();
+        let mut a = connect(&first).await;
+        until("one is written", || !checkpoints(&kept).is_empty()).await;
+        let written = checkpoints(&kept).pop().unwrap();
+        let others = [900_000, 900_001].map(|position| at_position(&written, position));
+        for other in &others {
+            std::fs::copy(&written, other).unwrap();
+        }
+        // Both are marked, and new ones are written and stay beside them.
+        let mark = |path: &PathBuf| path.with_extension("checkpoint.other-history");
+        until("they are marked", || others.iter().all(|other| mark(other).exists())).await;
+        assert_eq!(create(&mut a, "after").await.status, 201);
+        let end = journal.client(9).end().unwrap().get();
+        until("a newer one stays", || {
+            checkpoints(&kept).iter().map(|path| position_of(path)).any(|at| (end..900_000).contains(&at))
+        })
+        .await;
+        first.stop().await.unwrap();
+        assert!(others.iter().all(|other| other.exists()), "nothing is removed that is not its own");
+        let (data_dir, checkpoint_dir) = (at("2"), Some(kept.clone().into()));
+        try_join(JoinOptions { data_dir, checkpoint_dir, ..JoinOptions::default() }).await.unwrap();
+        let second = serve(&at("2"), &journal, 2).await;
+        assert_eq!(get(&mut connect(&second).await, &format!("{MAPS}/after")).await.status, 200);
+        second.stop().await.unwrap();
+        // Where there is no other one, nothing is begun from.
+        for checkpoint in checkpoints(&kept) {
+            if !others.contains(&checkpoint) {
+                std::fs::remove_file(checkpoint).unwrap();
+            }
+        }
+        let (data_dir, checkpoint_dir) = (at("3"), Some(kept.clone().into()));
+        let refused = try_join(JoinOptions { data_dir, checkpoint_dir, ..JoinOptions::default() }).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("only checkpoints of another history"), "{refused}");
+    });
+}
+
+/// A checkpoint that the journal does not go back to either is passed over, and the next one is taken.
+#[test]
+fn a_replica_that_was_away_passes_over_a_checkpoint_that_is_too_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let kept = at("checkpoints");
+    std::fs::create_dir(&kept).unwrap();
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(36);
+        let flags = ["--checkpoint-dir", kept.to_str().unwrap(), "--checkpoint-interval", "200ms"];
+        let first = try_serve(&at("1"), &journal, 1, &flags).await.unwrap();
+        until("one is written", || !checkpoints(&kept).is_empty()).await;
+        let old = at("old");
+        std::fs::copy(checkpoints(&kept).pop().unwrap(), &old).unwrap();
+        super::replicas::join_at(&first, at("2")).await;
+        let mut a = connect(&first).await;
+        for n in 0..8 {
+            assert_eq!(create(&mut a, &format!("meanwhile-{n}")).await.status, 201);
+        }
+        let end = journal.client(9).end().unwrap().get();
+        until("a newer one is written", || {
+            checkpoints(&kept).last().is_some_and(|newest| position_of(newest) >= end)
+        })
+        .await;
+        first.stop().await.unwrap();
+        let good = checkpoints(&kept).pop().unwrap();
+        // What its name says is not what it has.
+        let end = journal.client(9).end().unwrap();
+        assert!(position_of(&good) < end.get());
+        std::fs::copy(&old, at_position(&good, end.get())).unwrap();
+        journal.client(9).trim(Position::new(position_of(&good) + 1)).unwrap();
+        std::fs::remove_file(at("2").join("peers")).ok();
+        let second = try_serve(&at("2"), &journal, 2, &flags).await.unwrap();
+        assert_eq!(get(&mut connect(&second).await, &format!("{MAPS}/meanwhile-7")).await.status, 200);
+        assert!(at("2/store.replaced").is_dir());
+        second.stop().await.unwrap();
+    });
+}
+
 #[test]
 fn a_journal_is_kept_for_a_replica_that_has_joined_and_not_started() {
     let dir = tempfile::tempdir().unwrap();

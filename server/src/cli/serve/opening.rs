@@ -56,7 +56,7 @@ pub(super) async fn open_engine(
             }
             opened => return Ok((opened?, Some(replica))),
         };
-        rejoin::rejoin(&dir, Identity { cluster, id }, checkpoint_dir.as_ref(), oldest)
+        rejoin::rejoin(&dir, Identity { cluster, id }, &*replica.journal, checkpoint_dir.as_ref(), oldest)
             .map_err(|source| ServeError::Rejoin { trimmed: Box::new(trimmed), source: Box::new(source) })?;
         Ok((Engine::open_replicated(options, replica.clone())?, Some(replica)))
     };
