@@ -181,7 +181,7 @@ impl Engine {
         let assembly = Assembly::new(store, options, start);
         let (store, _, queue) = assembly.parts();
         let session = applied.sessions.get(&replica.id).map(|(session, _)| *session);
-        let shared = Arc::new(Shared::new(replica.id, applied.anchor, applied.level, session));
+        let shared = Arc::new(Shared::new(replica.id, applied.anchor, applied.level, session, warn.clone()));
         let applier = Arc::new(Mutex::new(Applier {
             state: StateMachine::new(Arc::clone(&store), Arc::clone(&assembly.metrics), latest),
             store,
@@ -397,6 +397,11 @@ impl Engine {
     /// How long the journal has not answered; none when it answered last, and in a single store.
     pub fn journal_silence(&self) -> Option<Duration> {
         self.0.replica.as_ref()?.silence()
+    }
+
+    /// Why the journal refuses what it is asked for, where it answers and does.
+    pub fn journal_refusal(&self) -> Option<String> {
+        self.0.replica.as_ref()?.refusal_of_journal()
     }
 
     /// How far this replica has applied the journal; none for a single store. A caller that was just answered

@@ -108,6 +108,12 @@ pub enum Warning {
         /// The newest revision found.
         latest: Revision,
     },
+    /// The journal answers, and refuses what it is asked for. Said once, until it takes that again.
+    #[error("the journal refuses, so writes and reads of the most recent state wait: {message}")]
+    JournalRefuses {
+        /// Why, and what to do.
+        message: String,
+    },
     /// Another replica has applied the same records with a different result. This one stops unless more of
     /// the others agree with it.
     #[error(

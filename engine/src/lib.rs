@@ -117,7 +117,8 @@ pub use replica::barrier::ReadBarrier;
 #[doc(hidden)]
 pub use replica::stepped::Stepper;
 pub use replica::{
-    applied_position, check_replica, is_replicated, replicate, unreplicate, Replica, ReplicaStatus,
+    applied_position, applied_records, check_replica, is_replicated, replicate, unreplicate, AppliedRecords,
+    Replica, ReplicaStatus,
 };
 pub use revision::{At, Revision};
 pub use stats::{Distribution, FamilyStats, JournalStats, Stats, BUCKETS};

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::{eventually, is_there, put, scratch};
+use parking_lot::Mutex;
 use plinth_engine::{Engine, Error, Failure, Options, Replica, Transaction};
-use plinth_journal::record::{ClusterId, ReplicaId};
+use plinth_journal::record::{ClusterId, Record, ReplicaId};
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
@@ -151,4 +152,97 @@ fn a_read_of_the_most_recent_state_notices_that_records_are_lost() {
     let stopped =
         || matches!(engine.failure(), Some(Failure::Journal { error: JournalError::Behind { .. } }));
     eventually("the replica stops", stopped);
+}
+
+/// A replica that was cut off, or stood still, while the members were put back to an old copy and went on.
+#[test]
+fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses_it() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let first = open(&dirs[0], &journal, 1);
+    let second = open(&dirs[1], &journal, 2);
+    put(&second, "common", b"");
+    let copied = journal.client(9).end().unwrap();
+    let is_there_too = || second.replica_status().is_some_and(|status| status.position >= copied);
+    eventually("the second has what is copied", is_there_too);
+    second.close().unwrap();
+    drop(second);
+    for key in ["lost-1", "lost-2"] {
+        put(&first, key, b"");
+    }
+    journal.set_reachable(1, false);
+    eventually("it is missed", || first.journal_silence().is_some());
+    journal.truncate(copied);
+    let second = open(&dirs[1], &journal, 2);
+    for n in 0..8 {
+        put(&second, &format!("later-{n}"), b"");
+    }
+    let waiting = first.read_barrier();
+    let written = first.transact(Transaction::new().put("both", ""));
+    let appended = journal.records().len();
+    journal.set_reachable(1, true);
+    let replaced =
+        || matches!(first.failure(), Some(Failure::Journal { error: JournalError::Replaced { .. } }));
+    eventually("it stops", replaced);
+    assert!(written.wait().is_err());
+    let read = waiting.wait_until(Instant::now() + Duration::from_secs(60)).expect("in time");
+    assert!(read.is_err(), "{read:?}");
+    // The other one may have more to say; nothing is from the first.
+    let of_first = |bytes: &Bytes| Record::decode(bytes.clone()).unwrap().replica == ReplicaId(1);
+    assert!(!journal.records()[appended..].iter().any(of_first));
+    put(&second, "goes on", b"");
+}
+
+/// A journal that answers and refuses, while it does.
+struct Refusing {
+    journal: plinth_journal::simulated::SimulatedClient,
+    refuses: AtomicBool,
+}
+
+impl Journal for Refusing {
+    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        match self.refuses.load(Ordering::Relaxed) {
+            true => Err(JournalError::Denied { message: "the user was revoked".to_owned() }),
+            false => self.journal.append(record),
+        }
+    }
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
+        self.journal.read(from)
+    }
+    fn end(&self) -> Result<Position, JournalError> {
+        self.journal.end()
+    }
+    fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.journal.trim(before)
+    }
+    fn max_record_bytes(&self) -> usize {
+        self.journal.max_record_bytes()
+    }
+}
+
+#[test]
+fn a_journal_that_refuses_is_named_once_and_used_again() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let refusing = Arc::new(Refusing { journal: journal.client(1), refuses: AtomicBool::new(false) });
+    let replica = Replica { journal: Arc::clone(&refusing) as _, ..replica(&journal, 1) };
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&warnings);
+    let options = Options::new(dir.path()).on_warning(move |warning| noted.lock().push(warning.to_string()));
+    let engine = Engine::open_replicated(options, replica).unwrap();
+    put(&engine, "before", b"");
+    refusing.refuses.store(true, Ordering::Relaxed);
+    let mut refused = engine.transact(Transaction::new().put("refused", ""));
+    eventually("the reason is known", || {
+        engine.journal_refusal().is_some_and(|reason| reason.contains("revoked"))
+    });
+    // Reads go on, and do not make it one that takes records.
+    engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
+    assert!(engine.journal_refusal().is_some() && engine.journal_silence().is_some());
+    eventually("nothing was written of it", || refused.withdraw());
+    refusing.refuses.store(false, Ordering::Relaxed);
+    put(&engine, "after", b"");
+    assert!(engine.journal_refusal().is_none() && engine.journal_silence().is_none());
+    assert!(!is_there(&engine, "refused"));
+    let warnings = warnings.lock();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("the user was revoked"), "{warnings:?}");
 }

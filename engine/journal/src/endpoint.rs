@@ -19,6 +19,16 @@ impl fmt::Debug for Tls {
     }
 }
 
+/// The beginning of a URL as it may be shown: without user and password, and without anything that may be one.
+pub fn shown_url(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let shown = match rest.rsplit_once('@') {
+        Some((_, rest)) => format!("{scheme}://…@{rest}"),
+        None => url.to_owned(),
+    };
+    shown.chars().take(256).collect()
+}
+
 /// Whether a text is `host:port`, the host a name, an IPv4 address or an IPv6 address in brackets.
 pub fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
@@ -30,4 +40,21 @@ pub fn is_address(text: &str) -> bool {
         }
     };
     is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("etcd://h:1/p", "etcd://h:1/p"),
+            ("etcd://user:hunter2@h:1/p", "etcd://…@h:1/p"),
+            ("kafka://user:hunter@2/3@h:1,h:2/t", "kafka://…@h:1,h:2/t"),
+            ("user:hunter2@h", "://…@h"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+    }
 }

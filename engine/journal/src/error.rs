@@ -21,6 +21,10 @@ pub enum Error {
         /// The cause, and what to do.
         message: String,
     },
+    /// The journal answers and refuses, until somebody mends what the message names: its rights, a
+    /// certificate, a key that was removed. Nothing was written.
+    #[error("the journal refuses: {message}")]
+    Denied { message: String },
     /// It is unknown whether the record was appended: it may be in the journal, once or more than once, or
     /// appear there at any later time. To append the same bytes again is always safe.
     #[error("the outcome of the append is unknown: {message}")]
@@ -93,6 +97,19 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Unavailable { .. } | Error::OutcomeUnknown { .. })
+        matches!(self, Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Denied { .. })
+    }
+
+    /// Whether an append with this error was not made and never will be, and may be made again.
+    pub fn was_not_appended(&self) -> bool {
+        matches!(self, Error::Unavailable { .. } | Error::Denied { .. } | Error::Refused { .. })
+    }
+
+    /// Why the journal refuses, where it answers and does.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Error::Denied { message } | Error::Refused { message } => Some(message),
+            _ => None,
+        }
     }
 }

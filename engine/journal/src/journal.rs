@@ -28,9 +28,10 @@ pub trait Journal: Send + Sync {
     /// Appends a record and returns its position once it is durable.
     ///
     /// # Errors
-    /// [`Unavailable`], [`Refused`] and [`TooLarge`] when it was not and will not be appended,
+    /// [`Unavailable`], [`Denied`], [`Refused`] and [`TooLarge`] when it was not and will not be appended,
     /// [`OutcomeUnknown`] when nothing is known.
     ///
+    /// [`Denied`]: crate::Error::Denied
     /// [`Refused`]: crate::Error::Refused
     /// [`Unavailable`]: crate::Error::Unavailable
     /// [`TooLarge`]: crate::Error::TooLarge

@@ -46,7 +46,7 @@ mod tail;
 mod varint;
 
 pub use crc32c::crc32c;
-pub use endpoint::{is_address, Tls};
+pub use endpoint::{is_address, shown_url, Tls};
 pub use error::{Error, Result};
 pub use founding::Founding;
 pub use journal::{Entry, Journal, Reader};

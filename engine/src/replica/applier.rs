@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use plinth_journal::record::{
     self, Body, DecodeError, Hash, OperationRecord, ProposalRecord, Record, ReplicaId, TransactionRecord,
 };
-use plinth_journal::{Error as JournalError, Journal, Position, Reader};
+use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
 
 use crate::clock::Timeline;
 use crate::commit::group::Group;
@@ -29,7 +29,8 @@ use crate::layout::meta;
 use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
 use crate::replica::applied::{next_hash, Applied};
-use crate::replica::shared::Shared;
+use crate::replica::compare_applied;
+use crate::replica::shared::{Call, Shared};
 use crate::revision::Revision;
 use crate::store::Store;
 use crate::transaction::{Condition, Transaction};
@@ -323,12 +324,21 @@ impl From<TransactionRecord> for Transaction {
     }
 }
 
+/// A reader of the journal.
+pub(crate) struct OpenReader {
+    reader: Box<dyn Reader>,
+    /// How often the journal was lost before it was opened.
+    losses: u64,
+    /// The record that was applied last, by position and checksum, where it is still to be compared.
+    unchecked: Option<(Position, u32)>,
+}
+
 /// Reads the journal for the applier.
 pub(crate) struct Follower {
     pub applier: Arc<Mutex<Applier>>,
     pub journal: Arc<dyn Journal>,
     pub shared: Arc<Shared>,
-    pub reader: Option<Box<dyn Reader>>,
+    pub reader: Option<OpenReader>,
     /// How often what is due was found missing or damaged.
     pub suspect: u32,
 }
@@ -350,14 +360,16 @@ impl Follower {
         self.shared.abandon();
     }
 
-    /// Applies the next record, if there is one within `wait`; returns whether there was.
+    /// Applies the next record, if there is one within `wait`; returns whether there was, or the journal was
+    /// checked.
     ///
     /// # Errors
     /// The inner one may pass, the outer one is for good.
     pub(crate) fn step(&mut self, wait: Duration) -> Result<Result<bool, JournalError>, Failure> {
+        let was_checked = self.shared.is_checked();
         let next = match self.read(wait) {
             Ok(Some(next)) => next,
-            Ok(None) => return Ok(Ok(false)),
+            Ok(None) => return Ok(Ok(!was_checked && self.shared.is_checked())),
             Err(error) => return self.after_error(error).map(Err),
         };
         let applied = self.applier.lock().apply(next.position, next.bytes);
@@ -370,24 +382,82 @@ impl Follower {
         Ok(Ok(true))
     }
 
-    fn read(&mut self, wait: Duration) -> Result<Option<plinth_journal::Entry>, JournalError> {
-        let reader = match &mut self.reader {
-            Some(reader) => reader,
-            None => {
-                let due = self.applier.lock().applied.anchor.position.next();
-                let reader = self.journal.read(due);
-                self.shared.heard(reader.as_ref().err());
-                self.reader.insert(reader?)
-            }
+    /// The next record that is due, if there is one within `wait`.
+    ///
+    /// After the journal was lost it is opened at the record that was applied last, and goes on only if that is
+    /// there: its members may have lost records, or be those of another journal, since this replica was last
+    /// answered.
+    fn read(&mut self, wait: Duration) -> Result<Option<Entry>, JournalError> {
+        let losses = self.shared.losses();
+        let mut open = match self.reader.take().filter(|open| open.losses == losses) {
+            Some(open) => open,
+            None => self.open(losses)?,
         };
-        reader.next(wait)
+        let Some((position, checksum)) = open.unchecked else {
+            return self.reader.insert(open).reader.next(wait);
+        };
+        match open.reader.next(wait) {
+            Ok(Some(entry)) => {
+                compare_applied(&entry, position, checksum)?;
+                open.unchecked = None;
+                self.checked(losses);
+            }
+            Ok(None) => {
+                let end = self.journal.end()?;
+                if end < position {
+                    return Err(JournalError::Behind { applied: position, end });
+                }
+                self.reader = Some(open);
+                return Ok(None);
+            }
+            // What is trimmed cannot be compared.
+            Err(JournalError::Trimmed { .. }) => {
+                let reader = self.journal.read(position.next())?;
+                open = OpenReader { reader, losses, unchecked: None };
+                self.checked(losses);
+            }
+            Err(error) => return Err(error),
+        }
+        self.reader.insert(open).reader.next(wait)
+    }
+
+    fn open(&self, losses: u64) -> Result<OpenReader, JournalError> {
+        let (position, checksum) = {
+            let applied = &self.applier.lock().applied;
+            (applied.anchor.position, applied.checksum)
+        };
+        let checksum = checksum.filter(|_| position > Position::ZERO);
+        let reader = match checksum {
+            Some(_) => self.journal.read(position),
+            None => self.journal.read(position.next()),
+        };
+        match (reader, checksum) {
+            (Ok(reader), Some(checksum)) => {
+                Ok(OpenReader { reader, losses, unchecked: Some((position, checksum)) })
+            }
+            (Ok(reader), None) => {
+                self.checked(losses);
+                Ok(OpenReader { reader, losses, unchecked: None })
+            }
+            (Err(JournalError::Trimmed { .. }), Some(_)) => {
+                let reader = self.journal.read(position.next())?;
+                self.checked(losses);
+                Ok(OpenReader { reader, losses, unchecked: None })
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    fn checked(&self, losses: u64) {
+        self.shared.heard(Call::Read, None);
+        self.shared.checked(losses);
     }
 
     /// After an error the journal is read again from where it is due.
     fn after_error(&mut self, error: JournalError) -> Result<JournalError, Failure> {
         self.reader = None;
         if error.is_transient() {
-            self.shared.heard(Some(&error));
+            self.shared.heard(Call::Read, Some(&error));
             return Ok(error);
         }
         self.suspect += 1;

@@ -12,7 +12,7 @@ use plinth_journal::{Error as JournalError, Journal};
 use crate::block::block_until;
 use crate::error::{Error, Result};
 use crate::health::Failure;
-use crate::replica::shared::Shared;
+use crate::replica::shared::{Call, Shared};
 use crate::replica::ticket::Ticket;
 use crate::revision::Revision;
 
@@ -67,16 +67,26 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
     if tickets.is_empty() {
         return Ok(true);
     }
+    if !shared.is_checked() {
+        // Its end may be that of another journal.
+        shared.ask_later(tickets);
+        if block {
+            shared.pause(RETRY_DELAY);
+        }
+        return Ok(true);
+    }
     let applied = shared.anchor().position;
     // The end is read after they came and before the next ones do: those are in the next round.
     let end = journal.end();
-    shared.heard(end.as_ref().err());
+    shared.heard(Call::Read, end.as_ref().err());
     match end {
         Ok(end) if end < applied => {
             let error = JournalError::Behind { applied, end };
             tickets.iter().for_each(|ticket| ticket.answer(Err(Error::from(error.clone()))));
             return Err(Failure::Journal { error });
         }
+        // The journal was lost meanwhile.
+        Ok(_) if !shared.is_checked() => shared.ask_later(tickets),
         Ok(end) => shared.confirm(tickets, end),
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId};
-use plinth_journal::{Error as JournalError, Founding, Journal, Position};
+use plinth_journal::{Entry, Error as JournalError, Founding, Journal, Position};
 use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
@@ -143,6 +143,50 @@ pub fn applied_position(dir: impl AsRef<Path>) -> Result<Option<(Position, Optio
     Ok(applied.map(|applied| (applied.anchor.position, applied.closed_by)))
 }
 
+/// What the store of a replica has applied of the journal, compared with that of another one. Returned by
+/// [`applied_records`].
+pub struct AppliedRecords(Applied);
+
+impl AppliedRecords {
+    /// The last position that was applied.
+    pub fn position(&self) -> Position {
+        self.0.anchor.position
+    }
+
+    /// What an older store of the same cluster has and this one has not, in words: it is of a history in which
+    /// records were lost. None where it has all of it, as far as that can be known: a session that another one
+    /// has replaced says nothing of its records.
+    pub fn lacks(&self, older: &AppliedRecords) -> Option<String> {
+        let (new, old) = (&self.0, &older.0);
+        if new.anchor.position < old.anchor.position {
+            return Some(format!("it ends at position {}", new.anchor.position));
+        }
+        if new.anchor.revision < old.anchor.revision {
+            let (found, had) = (new.anchor.revision, old.anchor.revision);
+            return Some(format!("its revision is {found}, here it is {had}"));
+        }
+        if new.anchor.position == old.anchor.position && new.anchor.hash != old.anchor.hash {
+            return Some("it has another state there".to_owned());
+        }
+        old.sessions.iter().find_map(|(replica, (session, sequence))| match new.sessions.get(replica) {
+            None => Some(format!("it has no record of replica {}", replica.0)),
+            Some((found, newest)) if found == session && newest < sequence => {
+                Some(format!("it lacks records of replica {}", replica.0))
+            }
+            Some(_) => None,
+        })
+    }
+}
+
+/// What the store of a replica, which nobody has open, has applied; none for a single store. Changes nothing.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn applied_records(dir: impl AsRef<Path>) -> Result<Option<AppliedRecords>> {
+    let store = Arc::new(Store::open_read_only(&Options::new(dir.as_ref()))?);
+    Ok(Applied::read(&store, newest_revision(&store)?)?.map(AppliedRecords))
+}
+
 /// Opens the store of a replica and checks that it can follow the journal, before anything is written. A
 /// journal that does not answer is checked when it does.
 pub(crate) fn open_store(
@@ -203,16 +247,25 @@ pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<Founding> 
 /// How long a record is waited for, which exists.
 const RECORD_WAIT: Duration = Duration::from_millis(500);
 
-/// Checks that the record at a position is the one that was applied, where it is not trimmed: a journal whose
-/// members have lost records, and that went on without them, has another one there.
+/// Checks that the record at a position is the one that was applied, where it is not trimmed.
 fn check_applied(journal: &dyn Journal, position: Position, checksum: u32) -> Result<(), JournalError> {
     let found = journal.read(position).and_then(|mut reader| reader.next(RECORD_WAIT));
     match found {
-        Ok(Some(entry)) if entry.position == position && record::checksum(&entry.bytes) != checksum => {
-            Err(JournalError::Replaced { position })
-        }
-        Ok(_) | Err(JournalError::Trimmed { .. }) => Ok(()),
+        Ok(Some(entry)) => compare_applied(&entry, position, checksum),
+        Ok(None) | Err(JournalError::Trimmed { .. }) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Compares a record with the one that was applied at its position: a journal whose members have lost
+/// records, and that went on without them, has another one there.
+fn compare_applied(entry: &Entry, position: Position, checksum: u32) -> Result<(), JournalError> {
+    if entry.position != position {
+        return Err(JournalError::Gap { expected: position, found: entry.position });
+    }
+    match record::checksum(&entry.bytes) == checksum {
+        true => Ok(()),
+        false => Err(JournalError::Replaced { position }),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::replica::applier::Applier;
-use crate::replica::shared::Shared;
+use crate::replica::shared::{Call, Shared};
 use crate::transaction::{Action, Condition, Transaction};
 
 /// Pauses between appends that fail: doubled from the first to the last.
@@ -203,7 +203,7 @@ impl Proposer {
                         self.phase = Phase::Ready { session, sequence };
                         Step::Done
                     }
-                    Err(error @ JournalError::Unavailable { .. }) if !*uncertain => {
+                    Err(error) if error.was_not_appended() && !*uncertain => {
                         // Nothing was appended: callers may leave, and the others are in another record.
                         let Some(replies) = self.shared.take_refused(sequence) else {
                             return Step::Done;
@@ -220,7 +220,7 @@ impl Proposer {
                         Step::Failed
                     }
                     Err(error) => {
-                        *uncertain |= !matches!(error, JournalError::Unavailable { .. });
+                        *uncertain |= !error.was_not_appended();
                         Step::Failed
                     }
                 }
@@ -330,11 +330,16 @@ impl Proposer {
     }
 }
 
-/// Appends a record and notes whether the journal answered.
+/// Appends a record and notes whether the journal answered. A journal that was lost is not written to before
+/// it was checked.
 fn append(journal: &dyn Journal, shared: &Shared, bytes: Bytes) -> Result<Position, JournalError> {
+    if !shared.is_checked() {
+        let message = "it was lost, and is not known yet to have what was applied last".to_owned();
+        return Err(JournalError::Unavailable { message });
+    }
     let started = Instant::now();
     let appended = journal.append(bytes);
-    shared.heard(appended.as_ref().err());
+    shared.heard(Call::Append, appended.as_ref().err());
     if appended.is_ok() {
         shared.append_time.record(started.elapsed());
     }

@@ -2,6 +2,7 @@
 //! callers whose proposals are in the journal.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use plinth_journal::{Error as JournalError, Position};
 
 use crate::commit::reply::Reply;
 use crate::error::Error;
+use crate::health::{Warning, WarningHandler};
 use crate::replica::ticket::Ticket;
 use crate::stats::{Histogram, JournalStats};
 
@@ -24,10 +26,31 @@ pub(crate) struct Shared {
     pub replica: ReplicaId,
     /// Durations of appends that were answered with a position.
     pub append_time: Histogram,
-    /// Since when the journal has not answered as it should.
-    silent_since: Mutex<Option<Instant>>,
+    outage: Mutex<Outage>,
+    warn: WarningHandler,
+    /// How often the journal was lost: a call of it has failed.
+    losses: AtomicU64,
+    /// How often it was lost before a reader was opened that had the record that was applied last. After more
+    /// losses the journal that answers may be another one, or one that has lost records.
+    checked_after: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// A kind of calls of the journal: one may be refused while the other is answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Call {
+    Append,
+    Read,
+}
+
+/// What calls of the journal have ended with.
+#[derive(Debug, Default)]
+struct Outage {
+    /// Since when it has not answered as it should.
+    since: Option<Instant>,
+    /// Why it refuses, by [`Call`], until a call of that kind succeeds.
+    refusals: [Option<String>; 2],
 }
 
 struct State {
@@ -59,11 +82,20 @@ struct Pending {
 }
 
 impl Shared {
-    pub(crate) fn new(replica: ReplicaId, anchor: Anchor, level: u8, session: Option<Session>) -> Shared {
+    pub(crate) fn new(
+        replica: ReplicaId,
+        anchor: Anchor,
+        level: u8,
+        session: Option<Session>,
+        warn: WarningHandler,
+    ) -> Shared {
         Shared {
             replica,
             append_time: Histogram::default(),
-            silent_since: Mutex::default(),
+            outage: Mutex::default(),
+            warn,
+            losses: AtomicU64::new(0),
+            checked_after: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 anchor,
                 level,
@@ -80,16 +112,50 @@ impl Shared {
         }
     }
 
-    /// A call of the journal has ended, with this error or none.
-    pub(crate) fn heard(&self, error: Option<&JournalError>) {
-        let mut since = self.silent_since.lock();
-        match error.is_some_and(|error| error.is_transient() || matches!(error, JournalError::Refused { .. }))
-        {
-            true => {
-                since.get_or_insert_with(Instant::now);
+    /// A call of the journal has ended, with this error or none. After one that failed the journal is checked
+    /// before it is used again: it may have been replaced meanwhile.
+    pub(crate) fn heard(&self, call: Call, error: Option<&JournalError>) {
+        let failed = error.filter(|error| error.is_transient() || error.refusal().is_some());
+        let mut outage = self.outage.lock();
+        let refusal = &mut outage.refusals[call as usize];
+        let Some(error) = failed else {
+            *refusal = None;
+            if outage.refusals.iter().all(Option::is_none) {
+                outage.since = None;
             }
-            false => *since = None,
+            return;
+        };
+        let is_new = refusal.is_none();
+        if let Some(message) = error.refusal() {
+            *refusal = Some(message.to_owned());
         }
+        outage.since.get_or_insert_with(Instant::now);
+        drop(outage);
+        self.losses.fetch_add(1, Ordering::AcqRel);
+        if let Some(message) = error.refusal().filter(|_| is_new) {
+            self.warn.warn(&Warning::JournalRefuses { message: message.to_owned() });
+        }
+    }
+
+    /// How often the journal was lost.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// A reader that was opened after `losses` has the record that was applied last.
+    pub(crate) fn checked(&self, losses: u64) {
+        self.checked_after.store(losses, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Whether the journal was checked since it was lost: nothing is appended before, and no reader answered.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked_after.load(Ordering::Acquire) == self.losses()
+    }
+
+    /// Why the journal refuses what it is asked for.
+    pub(crate) fn refusal_of_journal(&self) -> Option<String> {
+        self.outage.lock().refusals.iter().flatten().next().cloned()
     }
 
     pub(crate) fn stats(&self) -> JournalStats {
@@ -102,7 +168,7 @@ impl Shared {
 
     /// For how long the journal has not answered.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        self.silent_since.lock().map(|since| since.elapsed())
+        self.outage.lock().since.map(|since| since.elapsed())
     }
 
     pub(crate) fn anchor(&self) -> Anchor {
@@ -352,7 +418,7 @@ mod tests {
 
     #[test]
     fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
-        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, WarningHandler::default());
         let (proposal, replies) = caller();
         assert!(shared.register(1, 7, replies));
         shared.fail(Error::Poisoned { message: "no space left".to_owned() });
@@ -366,7 +432,7 @@ mod tests {
     fn callers_that_are_registered_after_the_end_are_refused() {
         let failed: fn(&Shared) = |shared| shared.fail(Error::Poisoned { message: "full".to_owned() });
         for end in [failed, Shared::abandon] {
-            let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None);
+            let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, WarningHandler::default());
             end(&shared);
             let (proposal, replies) = caller();
             assert!(!shared.register(1, 7, replies), "it is not to be appended");

@@ -1,7 +1,8 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
+use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -52,14 +53,28 @@ pub(crate) enum CallError {
     Compacted,
 }
 
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::NotMade(text)
+            | CallError::Unusable(text)
+            | CallError::Unknown(text)
+            | CallError::Denied(text)
+            | CallError::Refused(text) => f.write_str(text),
+            CallError::TooLarge => f.write_str("the request is too large"),
+            CallError::Compacted => f.write_str("the revision is compacted"),
+        }
+    }
+}
+
 impl CallError {
     /// As the error of a call that reads.
     pub(crate) fn of_reading(self) -> Error {
         match self {
-            CallError::NotMade(message)
-            | CallError::Unusable(message)
-            | CallError::Unknown(message)
-            | CallError::Denied(message) => Error::Unavailable { message },
+            CallError::NotMade(message) | CallError::Unusable(message) | CallError::Unknown(message) => {
+                Error::Unavailable { message }
+            }
+            CallError::Denied(message) => Error::Denied { message },
             CallError::Refused(message) => Error::Refused { message },
             CallError::TooLarge => unexpected("a reading request is too large"),
             CallError::Compacted => unexpected("the revision was compacted meanwhile"),
@@ -85,6 +100,9 @@ pub(crate) struct Client {
     token: Mutex<Option<AsciiMetadataValue>>,
     /// The newest term of a leader that a member has named.
     term: AtomicU64,
+    /// The id of the etcd cluster that was answered with first, zero before that. Members of another one are
+    /// not used: their revisions are others.
+    etcd_cluster: AtomicU64,
     /// Why the last member that could not be used could not.
     unusable: Mutex<Option<String>>,
 }
@@ -103,6 +121,10 @@ impl Drop for ConnectionThread {
 struct Member {
     address: String,
     channel: Channel,
+    /// It has answered last as a member of another etcd cluster than the first answer came from.
+    is_other: AtomicBool,
+    /// It could not be used when it was asked last.
+    is_unusable: AtomicBool,
 }
 
 /// A watch of one key.
@@ -141,6 +163,7 @@ impl Client {
             user: options.user.clone(),
             token: Mutex::new(None),
             term: AtomicU64::new(0),
+            etcd_cluster: AtomicU64::new(0),
             unusable: Mutex::new(None),
         })
     }
@@ -161,8 +184,9 @@ impl Client {
     }
 
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
-        let response: RangeResponse = self.call(path::RANGE, request)?;
-        self.note_term(response.header.as_ref());
+        let (member, channel) = self.member();
+        let response: RangeResponse = self.bounded(member, self.exchange(&channel, path::RANGE, request))?;
+        self.note(member, response.header.as_ref())?;
         Ok(response)
     }
 
@@ -182,8 +206,12 @@ impl Client {
             let address = &self.members[member % self.members.len()].address;
             CallError::Unknown(format!("{address} follows another leader than when the request was made"))
         })?;
-        self.note_term(response.header.as_ref());
-        Ok(response)
+        match self.note(member, response.header.as_ref()) {
+            Ok(()) => Ok(response),
+            // Whatever it was, it was made there.
+            Err(error) if response.succeeded => Err(CallError::Unknown(error.to_string())),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until the member follows the leader of a later term.
@@ -205,9 +233,30 @@ impl Client {
         }
     }
 
-    fn note_term(&self, header: Option<&ResponseHeader>) {
-        let term = header.map_or(0, |header| header.raft_term);
-        self.term.fetch_max(term, Ordering::Relaxed);
+    /// Notes what the header of an answer says, and refuses one of another etcd cluster: only that member as
+    /// long as others may be of the right one.
+    fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
+        let Some(header) = header else { return Ok(()) };
+        let found = header.cluster_id;
+        let first = self
+            .etcd_cluster
+            .compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|first| first, |_| found);
+        let answered = &self.members[member % self.members.len()];
+        answered.is_other.store(found != first, Ordering::Relaxed);
+        if found == first {
+            self.term.fetch_max(header.raft_term, Ordering::Relaxed);
+            return Ok(());
+        }
+        let text = format!(
+            "{} is of the etcd cluster {found:x}, and answers came from {first:x} before",
+            answered.address
+        );
+        self.leave(member);
+        match self.members.iter().all(|member| member.is_other.load(Ordering::Relaxed)) {
+            true => Err(CallError::Refused(format!("{text}: etcd was replaced"))),
+            false => Err(CallError::Unusable(text)),
+        }
     }
 
     pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<HeaderResponse, CallError> {
@@ -235,7 +284,10 @@ impl Client {
         let received = self.runtime.block_on(async { timeout(wait, watch.stream.message()).await });
         match received {
             Err(_elapsed) => Ok(None),
-            Ok(Ok(Some(message))) => Ok(Some(message)),
+            Ok(Ok(Some(message))) => {
+                self.note(watch.member, message.header.as_ref())?;
+                Ok(Some(message))
+            }
             Ok(Ok(None)) => Err(self.failed(watch.member, &Status::unavailable("the watch has ended"))),
             Ok(Err(status)) => Err(self.failed(watch.member, &status)),
         }
@@ -289,6 +341,7 @@ impl Client {
         match self.runtime.block_on(async { timeout(limit, call).await }) {
             Ok(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
+                self.members[member % self.members.len()].is_unusable.store(false, Ordering::Relaxed);
                 Ok(answer)
             }
             Ok(Err(status)) => Err(self.failed(member, &status)),
@@ -303,13 +356,18 @@ impl Client {
 
     /// What a status means. A member that does not serve is left.
     fn failed(&self, member: usize, status: &Status) -> CallError {
-        let address = &self.members[member % self.members.len()].address;
-        let error = classify(status, address);
+        let answered = &self.members[member % self.members.len()];
+        answered.is_unusable.store(false, Ordering::Relaxed);
+        let error = classify(status, &answered.address);
         match &error {
             CallError::NotMade(_) | CallError::Unknown(_) => self.leave(member),
             CallError::Unusable(message) => {
                 *self.unusable.lock() = Some(message.clone());
                 self.leave(member);
+                answered.is_unusable.store(true, Ordering::Relaxed);
+                if self.members.iter().all(|member| member.is_unusable.load(Ordering::Relaxed)) {
+                    return CallError::Denied(message.clone());
+                }
             }
             _ => {}
         }
@@ -347,7 +405,13 @@ impl Member {
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls)?;
         }
-        Ok(Member { address: address.to_owned(), channel: endpoint.connect_lazy() })
+        let channel = endpoint.connect_lazy();
+        Ok(Member {
+            address: address.to_owned(),
+            channel,
+            is_other: AtomicBool::default(),
+            is_unusable: AtomicBool::default(),
+        })
     }
 }
 

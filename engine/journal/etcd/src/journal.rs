@@ -33,6 +33,8 @@ impl EtcdJournal {
         for _ in 0..shared.client.members() {
             match shared.known() {
                 Ok(_) => return Ok(EtcdJournal(Arc::new(shared))),
+                // At the start, a mistake of whoever configured it.
+                Err(Error::Denied { message }) => return Err(Error::Refused { message }),
                 Err(error) if error.is_transient() => {}
                 Err(error) => return Err(error),
             }
@@ -55,9 +57,8 @@ impl Journal for EtcdJournal {
         self.0.append(&record).map_err(|error| match error {
             AppendError::Journal(error) => error,
             AppendError::Call(error) => match error {
-                CallError::NotMade(message) | CallError::Unusable(message) | CallError::Denied(message) => {
-                    Error::Unavailable { message }
-                }
+                CallError::NotMade(message) | CallError::Unusable(message) => Error::Unavailable { message },
+                CallError::Denied(message) => Error::Denied { message },
                 CallError::Unknown(message) => Error::OutcomeUnknown { message },
                 CallError::Refused(message) => Error::Refused { message },
                 CallError::TooLarge => Error::TooLarge { size, limit: size.saturating_sub(1) },

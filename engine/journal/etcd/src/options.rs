@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plinth_journal::{is_address, Tls};
+use plinth_journal::{is_address, shown_url, Tls};
 
 /// Most members that a URL may name.
 const MAX_MEMBERS: usize = 16;
@@ -55,7 +55,7 @@ impl EtcdOptions {
     /// # Errors
     /// [`OptionsError`] for any other form.
     pub fn parse(url: &str) -> Result<EtcdOptions, OptionsError> {
-        let error = |reason| OptionsError { url: url.chars().take(256).collect(), reason };
+        let error = |reason| OptionsError { url: shown_url(url), reason };
         let rest = url.strip_prefix("etcd://").ok_or_else(|| error("it does not begin with etcd://"))?;
         let (members, prefix) = rest.split_once('/').ok_or_else(|| error("it names no prefix"))?;
         let members: Vec<String> = members.split(',').map(str::to_owned).collect();

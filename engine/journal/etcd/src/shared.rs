@@ -1,5 +1,6 @@
 //! What a journal shares with its readers: its keys in etcd, their revisions, and the calls on them.
 
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -34,13 +35,18 @@ pub(crate) struct Shared {
     pub max_record_bytes: usize,
     /// None until etcd was found to hold this journal. Held while that is found out.
     known: Mutex<Option<KeyRevisions>>,
+    /// It was known once: it is founded no more, and its records are below this key, by create revision, where
+    /// there were any.
+    was_known: AtomicBool,
+    log_created: AtomicI64,
     /// The revision of a position that was read lately.
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
     trimmed: Mutex<Option<Instant>>,
 }
 
-/// The revisions that created the journal's keys: no other journal of the same name ever has these.
+/// The revisions that created the journal's keys. A journal of the same name in a new etcd may have the same
+/// ones, so the cluster that the marker names is compared beside them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyRevisions {
     marker: i64,
@@ -64,6 +70,8 @@ impl Shared {
             log: format!("{}/log", options.prefix).into(),
             max_record_bytes: options.max_record_bytes,
             known: Mutex::new(None),
+            was_known: AtomicBool::new(false),
+            log_created: AtomicI64::new(0),
             recent: Mutex::new(None),
             trimmed: Mutex::new(None),
         })
@@ -74,12 +82,16 @@ impl Shared {
         let mut known = self.known().map_err(AppendError::Journal)?;
         loop {
             let request = TxnRequest {
-                compare: vec![created(&self.marker, known.marker), created(&self.log, known.log)],
+                compare: vec![
+                    created(&self.marker, known.marker),
+                    self.names_cluster(),
+                    created(&self.log, known.log),
+                ],
                 success: vec![
                     RequestOp { request: Some(request_op::Request::Put(put.clone())) },
                     range(&self.log, true),
                 ],
-                failure: vec![range(&self.log, true), range(&self.marker, true)],
+                failure: vec![range(&self.log, true), range(&self.marker, false)],
             };
             let response = self.client.txn(&request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
@@ -90,11 +102,13 @@ impl Shared {
                 return self.position_of(&log).map_err(|error| unknown(error.to_string()));
             }
             // Nothing was put. The first record of all may be another replica's.
-            let is_marked = range_of(&response, 1).is_some_and(|kv| kv.create_revision == known.marker);
+            let is_marked = range_of(&response, 1).is_some_and(|marker| self.is_marker(marker, known));
+            let log_created = log.as_ref().map_or(0, |log| log.create_revision);
             match log {
                 Some(log) if known.log == 0 && is_marked => {
                     known = self.learn(&log).map_err(AppendError::Journal)?;
                 }
+                _ if log_created == known.log => return Err(AppendError::Journal(self.unmarked())),
                 _ => return Err(AppendError::Journal(self.replaced())),
             }
         }
@@ -108,16 +122,24 @@ impl Shared {
     /// The newest record, without its bytes, and a revision that is not below it.
     fn newest(&self) -> Result<(Option<KeyValue>, i64)> {
         let known = self.known()?;
-        let request = RangeRequest { key: self.log.clone(), keys_only: true, ..RangeRequest::default() };
-        let response = self.client.range(&request).map_err(CallError::of_reading)?;
+        // Of one revision. The marker says that it is this journal still.
+        let success = vec![range(&self.log, true), range(&self.marker, false)];
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let response = self.client.txn(&request).map_err(CallError::of_reading)?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
-        match response.kvs.into_iter().next() {
+        let log = range_of(&response, 0);
+        if log.is_none() && known.log != 0 {
+            return Err(self.replaced());
+        }
+        if !range_of(&response, 1).is_some_and(|marker| self.is_marker(marker, known)) {
+            return Err(self.unmarked());
+        }
+        match log {
             Some(log) => {
-                self.learn(&log)?;
-                Ok((Some(log), revision))
+                self.learn(log)?;
+                Ok((Some(log.clone()), revision))
             }
-            None if known.log == 0 => Ok((None, revision)),
-            None => Err(self.replaced()),
+            None => Ok((None, revision)),
         }
     }
 
@@ -127,6 +149,7 @@ impl Shared {
         match &mut *known {
             Some(known) if known.log == 0 || known.log == log.create_revision => {
                 known.log = log.create_revision;
+                self.log_created.store(known.log, Ordering::Relaxed);
                 Ok(*known)
             }
             _ => Err(self.replaced()),
@@ -153,11 +176,26 @@ impl Shared {
         Error::Refused { message }
     }
 
+    /// The error of a marker that is not the one that it was. What it is now, the next call finds out: it may
+    /// have been put back, or be that of another cluster.
+    fn unmarked(&self) -> Error {
+        *self.known.lock() = None;
+        let (place, value) = (String::from_utf8_lossy(&self.marker), self.marker_value());
+        let message = format!(
+            "the key {place:?} in etcd, which names the journal's cluster, was removed or put again; it has to \
+             be {value:?}"
+        );
+        Error::Denied { message }
+    }
+
     /// A revision from which on a watch returns `from` and what follows.
     pub(crate) fn start_revision(&self, from: Position) -> Result<i64> {
-        let recent = *self.recent.lock();
-        if let Some((_, revision)) = recent.filter(|(position, _)| position.next() == from) {
-            return Ok(revision.saturating_add(1));
+        self.known()?;
+        // Once: where it does not lead there, it is searched for.
+        match self.recent.lock().take() {
+            Some((position, revision)) if position == from => return Ok(revision),
+            Some((position, revision)) if position.next() == from => return Ok(revision.saturating_add(1)),
+            _ => {}
         }
         let (newest, revision) = self.newest()?;
         match newest {
@@ -273,7 +311,16 @@ impl Shared {
         let mut known = self.known.lock();
         match *known {
             Some(known) => Ok(known),
-            None => Ok(*known.insert(self.find()?)),
+            None => {
+                let found = self.find()?;
+                let before = self.log_created.load(Ordering::Relaxed);
+                if before != 0 && before != found.log {
+                    return Err(self.replaced());
+                }
+                self.log_created.store(found.log, Ordering::Relaxed);
+                self.was_known.store(true, Ordering::Relaxed);
+                Ok(*known.insert(found))
+            }
         }
     }
 
@@ -281,11 +328,15 @@ impl Shared {
     fn find(&self) -> Result<KeyRevisions> {
         self.check_version()?;
         self.check_keys()?;
-        let response = match self.founding {
+        let founding = match self.was_known.load(Ordering::Relaxed) {
+            true => Founding::Forbidden,
+            false => self.founding,
+        };
+        let response = match founding {
             Founding::Forbidden => {
                 let success = vec![range(&self.marker, false), range(&self.log, true)];
                 let request = TxnRequest { success, ..TxnRequest::default() };
-                self.client.txn(&request).map_err(refused_if_denied)?
+                self.client.txn(&request).map_err(CallError::of_reading)?
             }
             Founding::Allowed => {
                 let response = self.found()?;
@@ -299,22 +350,24 @@ impl Shared {
         let place = String::from_utf8_lossy(&self.marker);
         let log = range_of(&response, 1);
         let Some(marker) = range_of(&response, 0) else {
-            if log.is_none() && self.founding == Founding::Allowed {
+            if log.is_none() && founding == Founding::Allowed {
                 // Another journal was founded at the same time at another place.
                 self.check_keys()?;
                 return Err(Error::Unavailable { message: "a key of etcd came and went".to_owned() });
             }
-            let message = if log.is_some() {
-                format!(
-                    "there are records in etcd, but the key {place:?}, which names their cluster, is absent"
-                )
-            } else {
-                format!(
-                    "the key {place:?} is absent in etcd: the journal that this replica has applied is not \
-                     there; use the etcd that holds it. Where its data is lost, make a backup of the replica \
-                     that is furthest, and restore it. Nothing was written"
-                )
-            };
+            if log.is_some() {
+                let message = format!(
+                    "there are records in etcd, but the key {place:?}, which names their cluster, is absent; \
+                     if they are this cluster's, put it back with the value {:?}",
+                    self.marker_value()
+                );
+                return Err(Error::Denied { message });
+            }
+            let message = format!(
+                "the key {place:?} is absent in etcd: the journal that this replica has applied is not there; use \
+                 the etcd that holds it. Where its data is lost, make a backup of the replica that is furthest, \
+                 and restore it. Nothing was written"
+            );
             return Err(Error::Refused { message });
         };
         let expected = self.marker_value();
@@ -329,6 +382,16 @@ impl Shared {
             return Err(Error::Refused { message });
         }
         Ok(KeyRevisions { marker: marker.create_revision, log: log.map_or(0, |log| log.create_revision) })
+    }
+
+    /// A condition: the marker names this cluster.
+    fn names_cluster(&self) -> Compare {
+        let operand = Some(compare::Operand::Value(self.marker_value().into()));
+        Compare { target: compare_target::VALUE, key: self.marker.clone(), operand, ..Compare::default() }
+    }
+
+    fn is_marker(&self, marker: &KeyValue, known: KeyRevisions) -> bool {
+        marker.create_revision == known.marker && marker.value == self.marker_value()
     }
 
     fn marker_value(&self) -> String {
@@ -353,7 +416,7 @@ impl Shared {
         match self.client.txn(&request) {
             Err(CallError::Denied(_)) => {
                 request.compare = vec![created(&self.marker, 0), created(&self.log, 0)];
-                self.client.txn(&request).map_err(refused_if_denied)
+                self.client.txn(&request).map_err(CallError::of_reading)
             }
             outcome => outcome.map_err(CallError::of_reading),
         }
@@ -399,14 +462,6 @@ impl Shared {
                 Err(Error::Refused { message })
             }
         }
-    }
-}
-
-/// At the start, rights that are missing are a mistake of whoever configured it.
-fn refused_if_denied(error: CallError) -> Error {
-    match error {
-        CallError::Denied(message) => Error::Refused { message },
-        error => error.of_reading(),
     }
 }
 

@@ -227,6 +227,91 @@ fn an_etcd_without_the_journal_of_a_replica_is_refused_and_stays_empty() {
     assert_eq!(connect(Founding::Forbidden).unwrap().end(), Ok(Position::new(1)));
 }
 
+/// A new etcd gives the keys of its first journal the revisions that they had in the one before.
+#[test]
+fn nothing_is_appended_to_the_journal_of_another_cluster_in_a_new_etcd() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 1);
+    let paused = members.connect();
+    paused.append("of the first".into()).unwrap();
+    members.wipe();
+    // The one before makes no call meanwhile.
+    let other = EtcdJournal::connect(&members.options(), ClusterId([9; 16]), Founding::Allowed).unwrap();
+    for n in 1..=3 {
+        assert_eq!(other.append("of the second".into()), Ok(Position::new(n)));
+    }
+    let refused = failure_for_good(|| paused.append("of the first".into()).map(drop));
+    assert!(refused.contains("another cluster's"), "{refused}");
+    assert!(matches!(paused.end(), Err(Error::Refused { .. })));
+    assert!(matches!(paused.read(Position::new(1)).err(), Some(Error::Refused { .. })));
+    assert_eq!(other.end(), Ok(Position::new(3)), "nothing was written");
+
+    // Nor where the end is asked for first.
+    let paused = other;
+    members.wipe();
+    let other = members.connect();
+    other.append("of the third".into()).unwrap();
+    failure_for_good(|| paused.end().map(drop));
+    assert_eq!(other.end(), Ok(Position::new(1)));
+}
+
+/// Calls until it is refused for good; no call succeeds before.
+fn failure_for_good(call: impl Fn() -> Result<(), Error>) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match call() {
+            Err(Error::Refused { message }) => return message,
+            Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+            Ok(()) => panic!("it is another journal"),
+        }
+    }
+}
+
+#[test]
+fn a_marker_that_was_removed_is_missed_and_taken_up_again() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    let journal = members.connect();
+    journal.append("before".into()).unwrap();
+    let mut reader = journal.read(Position::new(1)).unwrap();
+    // plinth/journal
+    let key = "cGxpbnRoL2pvdXJuYWw=";
+    members.call("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#), None);
+    for _ in 0..2 {
+        let refused = journal.append("meanwhile".into()).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Denied { message } if message.contains("plinth/journal")),
+            "{refused}"
+        );
+        assert!(refused.was_not_appended());
+        assert!(matches!(journal.end(), Err(Error::Denied { .. })));
+    }
+    let refused = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Forbidden).err().unwrap();
+    assert!(matches!(&refused, Error::Refused { message } if message.contains("put it back")), "{refused}");
+    let value = base64(format!("plinth journal, format 1, cluster {CLUSTER}").as_bytes());
+    members.call("kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#), None);
+    assert_eq!(journal.append("after".into()), Ok(Position::new(2)));
+    assert_eq!(journal.end(), Ok(Position::new(2)));
+    for expected in ["before", "after"] {
+        assert_eq!(reader.next(Duration::from_secs(60)).unwrap().unwrap().bytes, expected);
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let number = (0..3).fold(0, |n, at| n << 8 | usize::from(group.get(at).copied().unwrap_or(0)));
+        for digit in 0..4 {
+            match digit <= group.len() {
+                true => text.push(char::from(DIGITS[number >> (18 - 6 * digit) & 63])),
+                false => text.push('='),
+            }
+        }
+    }
+    text
+}
+
 /// Several clusters find an empty etcd in the same moment, at one place and at several.
 #[test]
 fn one_of_several_clusters_founds_the_journal() {

@@ -145,9 +145,10 @@ impl Shared {
                 Err(match error {
                     CallError::Unknown(message) => Error::OutcomeUnknown { message },
                     // This broker: another one may lead soon.
-                    CallError::NotMade(message)
-                    | CallError::Denied(message)
-                    | CallError::Refused(message) => Error::Unavailable { message },
+                    CallError::NotMade(message) | CallError::Refused(message) => {
+                        Error::Unavailable { message }
+                    }
+                    CallError::Denied(message) => Error::Denied { message },
                 })
             }
         }
@@ -188,9 +189,10 @@ impl Shared {
             code::NOT_ENOUGH_REPLICAS
             | code::UNKNOWN_TOPIC_ID
             | code::INCONSISTENT_TOPIC_ID
-            | code::CORRUPT_MESSAGE
-            | code::TOPIC_AUTHORIZATION_FAILED
-            | code::CLUSTER_AUTHORIZATION_FAILED => Error::Unavailable { message },
+            | code::CORRUPT_MESSAGE => Error::Unavailable { message },
+            code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => {
+                Error::Denied { message }
+            }
             code::INVALID_RECORD | code::POLICY_VIOLATION => {
                 Error::Refused { message: format!("topic {:?} does not take records: {message}", self.topic) }
             }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use plinth_journal::{is_address, Tls};
+use plinth_journal::{is_address, shown_url, Tls};
 
 /// Most brokers that a URL may name.
 const MAX_BROKERS: usize = 16;
@@ -85,7 +85,7 @@ impl KafkaOptions {
     /// # Errors
     /// [`OptionsError`] for any other form.
     pub fn parse(url: &str) -> Result<KafkaOptions, OptionsError> {
-        let error = |reason| OptionsError { url: url.chars().take(256).collect(), reason };
+        let error = |reason| OptionsError { url: shown_url(url), reason };
         let rest = url.strip_prefix("kafka://").ok_or_else(|| error("it does not begin with kafka://"))?;
         let (brokers, topic) = rest.split_once('/').ok_or_else(|| error("it names no topic"))?;
         let brokers: Vec<String> = brokers.split(',').map(str::to_owned).collect();

@@ -195,6 +195,18 @@ impl Members {
         child.wait().unwrap();
     }
 
+    /// Ends all members and starts them again with the same flags and nothing on disk.
+    pub fn wipe(&mut self) {
+        for member in 0..self.members.len() {
+            self.kill(member);
+            std::fs::remove_dir_all(self.dir.path().join(format!("m{member}"))).unwrap();
+        }
+        for member in 0..self.members.len() {
+            self.restart(member);
+        }
+        self.wait();
+    }
+
     pub fn restart(&mut self, member: usize) {
         let arguments = self.members[member].1.clone();
         self.members[member].0 = spawn(&self.program, &arguments);
