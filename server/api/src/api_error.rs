@@ -247,10 +247,16 @@ impl ApiError {
         error
     }
 
-    /// 503 of a replica whose journal does not answer.
-    pub fn journal_unavailable() -> ApiError {
-        let message = "the journal of the replicas does not answer, nothing was written; \
-                       watches and reads with resourceVersion=0 go on";
+    /// 503 of a replica whose journal does not answer, or refuses, for that reason.
+    pub fn journal_unavailable(refusal: Option<&str>) -> ApiError {
+        let problem = match refusal {
+            None => "does not answer".to_owned(),
+            Some(reason) => format!("refuses ({reason})"),
+        };
+        let message = format!(
+            "the journal of the replicas {problem}, nothing was written; watches and reads with \
+             resourceVersion=0 go on"
+        );
         ApiError::new(503, Reason::ServiceUnavailable, message).retry_after(1)
     }
 

@@ -160,7 +160,9 @@ impl Store {
             None => barrier.await,
             Some(deadline) => match tokio::time::timeout_at(deadline.into(), barrier).await {
                 Ok(reached) => reached,
-                Err(_) => return Err(ApiError::journal_unavailable()),
+                Err(_) => {
+                    return Err(ApiError::journal_unavailable(self.engine.journal_refusal().as_deref()))
+                }
             },
         };
         Ok(reached.map(|_| ())?)
@@ -279,7 +281,9 @@ impl Store {
                 let waiting = tokio::time::timeout_at(deadline.into(), &mut proposal);
                 match timed(Layer::Storage, waiting).await {
                     Ok(committed) => committed,
-                    Err(_) if proposal.withdraw() => return Err(ApiError::journal_unavailable()),
+                    Err(_) if proposal.withdraw() => {
+                        return Err(ApiError::journal_unavailable(self.engine.journal_refusal().as_deref()))
+                    }
                     Err(_) => return Err(ApiError::timeout()),
                 }
             }

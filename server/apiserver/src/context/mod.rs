@@ -186,7 +186,14 @@ impl Context {
     /// # Errors
     /// 503 when the journal does not answer until the deadline.
     pub async fn reach_most_recent(&self) -> Result<(), ApiError> {
-        self.server.store.reach_most_recent(self.deadline).await
+        let deadline = self.deadline.or_else(|| {
+            // A watch, which waits no longer than it would last.
+            let limit = self.server.flow_control.request_timeout;
+            let seconds = self.query.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+            let given = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+            Instant::now().checked_add(given.map_or(limit, |given| given.min(limit)))
+        });
+        self.server.store.reach_most_recent(deadline).await
     }
 
     /// Lets the write be tried on the local state, what this replica has applied, without asking the journal

@@ -169,7 +169,13 @@ fn journal(server: &Server) -> Option<Check<'_>> {
     engine.is_replica().then(|| {
         check(JOURNAL, || match engine.journal_silence() {
             None => Ok(()),
-            Some(silence) => Err(format!("the journal has not answered for {} s", silence.as_secs())),
+            Some(silence) => {
+                let seconds = silence.as_secs();
+                Err(match engine.journal_refusal() {
+                    None => format!("the journal has not answered for {seconds} s"),
+                    Some(reason) => format!("the journal refuses, for {seconds} s: {reason}"),
+                })
+            }
         })
     })
 }

@@ -101,11 +101,16 @@ struct JoinSecret {
 async fn find(server: &Arc<Server>, credential: &JoinCredential) -> Result<JoinSecret, ApiError> {
     let name = format!("{}{}", JOIN_TOKEN_SECRET_PREFIX, credential.id());
     let key = object_key(&resource_prefix("", "secrets"), JOIN_TOKEN_NAMESPACE, &name);
-    let record = match server.store.newest(key.clone()).await? {
+    // Whether there is one shows to nobody, also where it cannot be decrypted here.
+    let unreadable = |error: ApiError| {
+        tracing::warn!(token = credential.id(), error = error.message, "join token refused");
+        refused()
+    };
+    let record = match server.store.newest(key.clone()).await.map_err(unreadable)? {
         Some(record) => record,
         None => {
             server.store.reach_most_recent(Instant::now().checked_add(LAG)).await?;
-            server.store.newest(key).await?.ok_or_else(refused)?
+            server.store.newest(key).await.map_err(unreadable)?.ok_or_else(refused)?
         }
     };
     let restored = server.store.engine().restored().map_err(ApiError::from)?;

@@ -114,7 +114,16 @@ async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, A
 /// another replica has just created, or refuse a change because of its own age. A question that is answered
 /// from caches does not (TokenReview, SubjectAccessReview).
 fn needs_most_recent(cx: &Context) -> bool {
-    cx.resource.storage.is_some() && (cx.info.verb.mutates() || cx.query.resource_version.is_empty())
+    let reads_newest = || cx.query.resource_version.is_empty() && !continues_here(cx);
+    cx.resource.storage.is_some() && (cx.info.verb.mutates() || reads_newest())
+}
+
+/// Whether the request is for the next page of a list whose revision this replica has applied.
+fn continues_here(cx: &Context) -> bool {
+    let token = cx.query.continue_token.as_deref().filter(|_| cx.info.verb == Verb::List);
+    let position = token.and_then(|token| cx.server.tokens.decode(token).ok());
+    let revision = position.and_then(|position| position.revision);
+    revision.is_some_and(|revision| revision <= cx.server.store.engine().current_revision().get())
 }
 
 /// Whether the write is tried on the state that this replica has, which spares it the question for the
