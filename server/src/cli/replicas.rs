@@ -51,13 +51,13 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
     let members: Vec<Member> = serde_json::from_slice(&text)?;
     let newest = members.iter().map(|member| member.applied).max().unwrap_or(0);
     println!(
-        "{:<8}{:<24}{:<10}{:>12}{:>8}{:>12}  {:<34}SEEN",
+        "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}SEEN",
         "REPLICA", "ADDRESS", "VERSION", "POSITION", "LAG", "REVISION", "HASH"
     );
     for member in members {
         let seen = member.age_now().as_secs();
         println!(
-            "{:<8}{:<24}{:<10}{:>12}{:>8}{:>12}  {:<34}{seen}s ago",
+            "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}{seen}s ago",
             member.id,
             member.address.to_string(),
             member.version,

@@ -98,6 +98,11 @@ pub fn replicate(options: ReplicateOptions) -> Result<(), ReplicateError> {
     // Before the store: with an identity and a single store it is started neither as the one nor as the
     // other.
     let identity = Identity::ensure(&dir)?;
+    if !plinth_engine::is_replicated(dir.store())? {
+        // Of a cluster whose backup it was restored from.
+        forget_replicas(Options::new(dir.store()))?;
+        remove(&dir, members::peers::FILE)?;
+    }
     plinth_engine::replicate(Options::new(dir.store()), identity.cluster)?;
     println!("{}: replica {} of cluster {}", dir.path().display(), identity.id.0, identity.cluster);
     println!("start it with: plinth serve --data-dir {} --journal URL", dir.path().display());
@@ -123,23 +128,37 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
         }
         plinth_engine::unreplicate(options.clone())?;
     }
-    // The list of replicas, which are none any more.
-    let engine = Engine::open(options)?;
-    let keys = members::keys(&engine)?;
-    let transaction = keys.into_iter().fold(Transaction::new(), Transaction::delete);
-    let deleted = engine.transact(transaction).wait();
-    engine.close()?;
-    deleted?;
+    forget_replicas(options)?;
     // Last: until then the directory is started neither as the one nor as the other.
     for name in [members::peers::FILE, Identity::FILE] {
-        let path = dir.path().join(name);
-        let removed = remove_if_exists(&path).and_then(|_| sync_parent(&path));
-        removed.map_err(|source| ReplicateError::File { path, source })?;
+        remove(&dir, name)?;
     }
     let shown = dir.path().display();
     println!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys");
     println!("start it with: plinth serve --data-dir {shown}");
     Ok(())
+}
+
+/// Deletes the list of replicas, which are none of the cluster that the single store becomes part of, or are
+/// none any more. The store is not changed where there is none.
+fn forget_replicas(options: Options) -> Result<(), ReplicateError> {
+    let engine = Engine::open(options)?;
+    let keys = members::keys(&engine)?;
+    let deleted = match keys.is_empty() {
+        true => Ok(()),
+        false => {
+            let transaction = keys.into_iter().fold(Transaction::new(), Transaction::delete);
+            engine.transact(transaction).wait().map(drop)
+        }
+    };
+    engine.close()?;
+    Ok(deleted?)
+}
+
+fn remove(dir: &DataDir, name: &str) -> Result<(), ReplicateError> {
+    let path = dir.path().join(name);
+    let removed = remove_if_exists(&path).and_then(|_| sync_parent(&path));
+    removed.map_err(|source| ReplicateError::File { path, source })
 }
 
 /// Applies everything that is in the journal, and closes it: a replica that is up after all, or is started
@@ -198,7 +217,8 @@ fn catch_up(engine: &Engine, identity: Identity) -> Result<(), ReplicateError> {
     println!("other replicas did not stop by themselves; watching for {seconds} s whether one is up");
     let end = Instant::now() + members::NOTICED_WITHIN;
     while Instant::now() < end {
-        runtime.block_on(tokio::time::sleep(WATCH_INTERVAL));
+        // Made inside of the runtime, which has the timer.
+        runtime.block_on(async { tokio::time::sleep(WATCH_INTERVAL).await });
         let renewed = others()?.into_iter().find(|renewal| !first.contains(renewal));
         if let Some((member, _)) = renewed {
             return Err(ReplicateError::Up(member.id));

@@ -319,6 +319,12 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
              make a backup of the replica that is furthest, restore it, and begin a new journal with \"plinth \
              replicate\""
         }
+        Failure::Journal { error: JournalError::Damaged { .. } | JournalError::OtherCluster { .. } } => {
+            "The journal has a record that no replica of this cluster has written, or one that is damaged, and every \
+             replica stops at it. Keep the data directories of all: make a backup of the replica that is furthest, \
+             restore it into an empty directory, and begin a new journal with \"plinth replicate\". Only where other \
+             replicas go on, start this one again"
+        }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
             "Start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
              another replica. If it fails again while others run, move its data directory away and run \"plinth \

@@ -91,6 +91,12 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
              the replica that is furthest, and restore it (docs/replication.md)"
         }
         Error::Journal {
+            source: plinth_journal::Error::Damaged { .. } | plinth_journal::Error::OtherCluster { .. },
+        } => {
+            "\nThe journal has a record that no replica of this cluster has written, or one that is damaged. Nothing was removed. Check --journal; make a \
+             backup of the replica that is furthest, restore it into an empty directory, and begin a new journal with plinth replicate (docs/replication.md)"
+        }
+        Error::Journal {
             source: plinth_journal::Error::Behind { .. } | plinth_journal::Error::Replaced { .. },
         } => {
             "\nThe journal is another one, or its members have lost what they had on disk. Nothing was removed. Check --journal and the members; \

@@ -225,6 +225,10 @@ mod tests {
         assert!(with("kafka://h:1,h:2/t").connector().unwrap().is_some());
         let text = refusal(with("nats://user:secret@h/x"));
         assert!(text.contains("nats:") && !text.contains("secret"), "{text}");
+        for url in ["etcd://user:secret@h:1/p", "kafka://user:secret@h:1/t"] {
+            let text = refusal(with(url));
+            assert!(text.contains("@h:1/") && !text.contains("secret"), "{text}");
+        }
         assert!(refusal(with("etcd://h:1")).contains("names no prefix"));
         assert!(refusal(with("kafka://h:1")).contains("names no topic"));
     }

@@ -42,6 +42,9 @@ pub enum RejoinError {
     NobodyKnown,
     #[error("{0}")]
     All(String),
+    /// As [`RejoinError::All`], and one of them does not have what this replica had.
+    #[error("{0}")]
+    OtherHistory(String),
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -62,6 +65,8 @@ pub enum RejoinError {
     TooNew { position: Position, end: Position },
     #[error("cannot read its position: {0}")]
     Position(plinth_engine::Error),
+    #[error("it does not have what this replica had applied at position {applied}: {what}")]
+    Lacks { applied: Position, what: String },
     #[error(transparent)]
     Unverified(#[from] UnverifiedError),
     #[error(transparent)]
@@ -87,7 +92,7 @@ pub fn rejoin(
     let path = dir.path();
     let read = |source| RejoinError::Read { path: path.join("peers"), source };
     let peers = peers::read(path).map_err(read)?;
-    let mut failures = Vec::new();
+    let (mut failures, mut is_other_history) = (Vec::new(), false);
     for peer in peers {
         tracing::warn!(replica = %peer, "the journal does not go back to what this replica has; taking a checkpoint of another one");
         let taken = client(path, peer, identity).and_then(|server| {
@@ -99,7 +104,10 @@ pub fn rejoin(
             Ok(()) => return Ok(()),
             // The directory itself: the next one would fail, too.
             Err(error @ RejoinError::DataDir(_)) => return Err(error),
-            Err(error) => failures.push(format!("{peer}: {error}")),
+            Err(error) => {
+                is_other_history |= matches!(error, RejoinError::Lacks { .. });
+                failures.push(format!("{peer}: {error}"));
+            }
         }
     }
     if let Some(checkpoints) = checkpoints {
@@ -122,9 +130,10 @@ pub fn rejoin(
             }
         }
     }
-    match failures.is_empty() {
-        true => Err(RejoinError::NobodyKnown),
-        false => Err(RejoinError::All(failures.join("; "))),
+    match (failures.is_empty(), is_other_history) {
+        (true, _) => Err(RejoinError::NobodyKnown),
+        (false, false) => Err(RejoinError::All(failures.join("; "))),
+        (false, true) => Err(RejoinError::OtherHistory(failures.join("; "))),
     }
 }
 
@@ -136,12 +145,12 @@ fn replace(
     fill: impl FnOnce(&Path) -> Result<(), RejoinError>,
 ) -> Result<(), RejoinError> {
     let new = dir.begin_replacement()?;
-    let checked = fill(&new).and_then(|()| check(&new, identity, journal));
+    let checked = fill(&new).and_then(|()| check(&new, &dir.store(), identity, journal));
     if checked.is_ok() {
         dir.replace_store(&new.join("store"))?;
         tracing::warn!(
             path = %dir.replaced_store().display(),
-            "the store of this replica was replaced by a checkpoint of another one; the old one is kept and may be removed"
+            "the store of this replica was replaced by a checkpoint of another one; the old one is kept until the next time"
         );
     }
     // Keys among it; its store, if it is whole, has another name by now.
@@ -149,15 +158,30 @@ fn replace(
     checked
 }
 
-/// Checks that it is of the same cluster, that the journal continues it, and every record of its store.
-fn check(new: &Path, identity: Identity, journal: &dyn Journal) -> Result<(), RejoinError> {
+/// Checks that it is of the same cluster and has what the store of this replica has, that the journal
+/// continues it, and every record of its store.
+fn check(new: &Path, own: &Path, identity: Identity, journal: &dyn Journal) -> Result<(), RejoinError> {
     if Identity::read_source(new)?.map(|of_source| of_source.cluster) != Some(identity.cluster) {
         return Err(RejoinError::OtherCluster);
     }
     let applied = plinth_engine::applied_position(new.join(checkpoint::STORE));
     let (position, _) = applied.map_err(RejoinError::Position)?.ok_or(RejoinError::OtherCluster)?;
+    check_contains(&new.join(checkpoint::STORE), own)?;
     check_position(journal, position)?;
     Ok(checkpoint::verify(new)?)
+}
+
+/// Checks that a store has what another one of the cluster has. It has not where the members of the journal
+/// lost records and went on without them: then that store alone may have what was acknowledged.
+fn check_contains(new: &Path, own: &Path) -> Result<(), RejoinError> {
+    let records = |dir: &Path| plinth_engine::applied_records(dir).map_err(RejoinError::Position);
+    let (Some(new), Some(own)) = (records(new)?, records(own)?) else {
+        return Err(RejoinError::OtherCluster);
+    };
+    match new.lacks(&own) {
+        None => Ok(()),
+        Some(what) => Err(RejoinError::Lacks { applied: own.position(), what }),
+    }
 }
 
 /// Checks that the journal has what follows a position. One that does not answer is seen by the start.

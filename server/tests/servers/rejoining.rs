@@ -317,6 +317,45 @@ fn a_replica_that_was_away_passes_over_a_checkpoint_that_is_too_old() {
     });
 }
 
+/// The members of the journal were put back to an old copy, and the others went on without what was lost.
+#[test]
+fn a_store_that_alone_has_what_was_acknowledged_is_not_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    runtime().unwrap().block_on(async {
+        let journal = SimulatedJournal::new(35);
+        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        knows_others(&at("1")).await;
+        let address = second.address();
+        second.stop().await.unwrap();
+        let copied = journal.client(9).end().unwrap();
+        let mut a = connect(&first).await;
+        for n in 0..3 {
+            assert_eq!(create(&mut a, &format!("acknowledged-{n}")).await.status, 201);
+        }
+        first.stop().await.unwrap();
+        journal.truncate(copied);
+        let second = serve(&at("2"), &journal, 2).await;
+        let mut b = connect(&second).await;
+        for n in 0..20 {
+            assert_eq!(create(&mut b, &format!("later-{n}")).await.status, 201);
+        }
+        let refused = try_serve(&at("1"), &journal, 1, &[]).await.err().unwrap().to_string();
+        assert!(refused.contains("another one than was applied"), "{refused}");
+        // Once that record is trimmed, only a checkpoint would do.
+        trim_behind(&mut b, &journal, "trimmed").await;
+        std::fs::write(at("1/peers"), format!("{address}\n{}\n", second.address())).unwrap();
+        for _ in 0..2 {
+            let refused = try_serve(&at("1"), &journal, 1, &[]).await.err().unwrap().to_string();
+            assert!(refused.contains("may alone have what was acknowledged"), "{refused}");
+            assert!(!at("1/store.replaced").exists() && at("1/store").is_dir());
+        }
+        second.stop().await.unwrap();
+        let lost = plinth_engine::applied_records(at("1/store")).unwrap().unwrap();
+        assert!(lost.position() > copied, "it is there");
+    });
+}
+
 #[test]
 fn a_journal_is_kept_for_a_replica_that_has_joined_and_not_started() {
     let dir = tempfile::tempdir().unwrap();

@@ -294,6 +294,9 @@ fn without_its_journal_a_replica_reads_and_says_why_it_does_not_write() {
         let mut watcher = connect(&second).await;
         let watch = Call::get(format!("{MAPS}?watch=true&resourceVersion=0&timeoutSeconds=20"));
         let watching = tokio::spawn(async move { watcher.call(&watch).await.unwrap().text() });
+        assert_eq!(create(&mut b, "of-another-page").await.status, 201);
+        let page = json(&get(&mut b, &format!("{MAPS}?limit=1")).await);
+        let next = page["metadata"]["continue"].as_str().unwrap().to_owned();
 
         journal.set_reachable(2, false);
         assert_eq!(create(&mut a, "meanwhile").await.status, 201, "the others go on");
@@ -304,6 +307,7 @@ fn without_its_journal_a_replica_reads_and_says_why_it_does_not_write() {
         for call in [
             Call::get(format!("{MAPS}/meanwhile?timeout=1s")),
             Call::get(format!("{MAPS}?timeout=1s")),
+            Call::get(format!("{MAPS}?watch=true&timeoutSeconds=1")),
             Call::new(Method::POST, format!("{MAPS}?timeout=1s"))
                 .body(JSON, r#"{"metadata":{"name":"never"}}"#),
             Call::new(Method::DELETE, format!("{MAPS}/before?timeout=1s")),
@@ -313,6 +317,9 @@ fn without_its_journal_a_replica_reads_and_says_why_it_does_not_write() {
             assert!(reply.headers.contains_key("retry-after"));
             assert!(reply.text().contains("journal"), "{}", reply.text());
         }
+        // A page of a list is of a revision that is here.
+        let page = get(&mut b, &format!("{MAPS}?limit=1&continue={next}&timeout=1s")).await;
+        assert_eq!(page.status, 200, "{}", page.text());
         let ready = get(&mut b, "/readyz?verbose").await;
         assert_eq!(ready.status, 200);
         assert!(ready.text().contains("[-]journal"), "{}", ready.text());

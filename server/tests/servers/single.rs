@@ -138,3 +138,60 @@ fn a_replica_becomes_a_single_server_with_everything_that_is_in_the_journal() {
 fn first_kubeconfig(dir: &Path) -> PathBuf {
     dir.join("1/admin.kubeconfig")
 }
+
+/// As the command does it: outside of any runtime. Another replica has not stopped by itself: it runs, or was
+/// killed, which looks the same until it is seen not to renew its record.
+#[test]
+fn a_replica_becomes_a_single_server_beside_one_that_did_not_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = |name: &str| dir.path().join(name);
+    let runtime = runtime().unwrap();
+    let journal = SimulatedJournal::new(15);
+    let undo = || {
+        let journal = Arc::new(journal.client(2));
+        undo_replication(data("2"), Box::new(move |_, _| Ok(journal)))
+    };
+    let [first, second]: [Running; 2] = runtime.block_on(replicas(dir.path(), &journal));
+    runtime.block_on(second.stop()).unwrap();
+    let refused = undo().unwrap_err().to_string();
+    assert!(refused.contains("is up"), "{refused}");
+    // Killed: nothing of it reaches the journal any more.
+    journal.set_reachable(1, false);
+    undo().unwrap();
+    drop(runtime.block_on(first.stop()));
+    runtime.block_on(async {
+        let single = start(options(&data("2"), &[])).await.unwrap();
+        assert_eq!(create(&mut connect(&single).await, "of-the-single-one").await.status, 201);
+        single.stop().await.unwrap();
+    });
+}
+
+/// Replicas of the cluster that a backup is of are none of the one that begins with it.
+#[test]
+fn a_new_cluster_does_not_list_the_replicas_of_the_one_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = |name: &str| dir.path().join(name);
+    let path = |path: PathBuf| path.to_str().unwrap().to_owned();
+    let plinth = |arguments: &[&str]| {
+        let cli = <plinth_server::cli::Cli as clap::Parser>::try_parse_from(arguments).unwrap();
+        plinth_server::cli::run(cli).unwrap();
+    };
+    let runtime = runtime().unwrap();
+    let journal = SimulatedJournal::new(16);
+    let [first, second]: [Running; 2] = runtime.block_on(replicas(dir.path(), &journal));
+    runtime.block_on(first.stop()).unwrap();
+    runtime.block_on(second.stop()).unwrap();
+    let archive = path(data("archive"));
+    plinth(&["plinth", "backup", "--data-dir", &path(data("2")), "--to", &archive]);
+    plinth(&["plinth", "restore", "--from", &archive, "--data-dir", &path(data("3"))]);
+    std::fs::write(data("3/peers"), "127.0.0.1:1\n").unwrap();
+    replicate(ReplicateOptions { data_dir: data("3"), ..ReplicateOptions::default() }).unwrap();
+    assert!(!data("3/peers").exists());
+    let journal = SimulatedJournal::new(17);
+    runtime.block_on(async {
+        let third = serve(&data("3"), &journal, 3).await;
+        let listed = get(&mut connect(&third).await, "/plinth/replicas").await;
+        assert!(json(&listed).as_array().unwrap().len() <= 1, "{}", listed.text());
+        third.stop().await.unwrap();
+    });
+}

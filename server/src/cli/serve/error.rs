@@ -48,8 +48,7 @@ pub enum ServeError {
     CheckpointsOfSingle,
     #[error("--{what}-dir: {source}")]
     Archives { what: &'static str, source: ArchiveError },
-    #[error("cannot open the store: {trimmed}\nThis replica was away for longer than the journal is kept, and cannot take a new checkpoint by itself: {source}\n\
-             Nothing was removed. Start it again when another replica is up, or move its data directory away and make it again with plinth join")]
+    #[error("cannot open the store: {trimmed}\nThis replica was away for longer than the journal is kept, and cannot take a new checkpoint by itself: {source}\n{}", remedy(.source))]
     Rejoin { trimmed: Box<plinth_engine::Error>, source: Box<RejoinError> },
     #[error("cannot move custom resources to their own keys: {0}; nothing is lost, and the next start continues. If a record is damaged, \
              run `plinth verify` and restore a backup")]
@@ -100,5 +99,19 @@ impl ServeError {
     /// Whether the storage of a running server has failed.
     pub fn is_storage_failure(&self) -> bool {
         matches!(self, ServeError::StorageFailed(_) | ServeError::Close(_))
+    }
+}
+
+/// Advice on a replica that could not take a checkpoint.
+fn remedy(source: &RejoinError) -> &'static str {
+    match source {
+        RejoinError::OtherHistory(_) => {
+            "The members of the journal have lost what they had on disk, and the others went on without it. Nothing was removed: this replica may alone have \
+             what was acknowledged. Keep its data directory, make a backup of it, and compare before you make the replica again with plinth join \
+             (docs/replication.md)"
+        }
+        _ => {
+            "Nothing was removed. Start it again when another replica is up, or move its data directory away and make it again with plinth join"
+        }
     }
 }
