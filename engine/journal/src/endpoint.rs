@@ -19,7 +19,8 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The beginning of a URL as it may be shown: without user and password, and without anything that may be one.
+/// The beginning of a URL as it may be shown: without user and password, and without anything that may be
+/// one.
 pub fn shown_url(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
     let shown = match rest.rsplit_once('@') {

@@ -41,8 +41,8 @@ use crate::varint::{put_varint, take_varint};
 /// The newest version of the format.
 pub const VERSION: u8 = 1;
 
-/// The level that closes the journal: nothing that follows is applied by anybody. A program that does not know
-/// this takes it for a later version's level, and stops before it.
+/// The level that closes the journal: nothing that follows is applied by anybody. A program that does not
+/// know this takes it for a later version's level, and stops before it.
 pub const CLOSED: u8 = u8::MAX;
 
 /// Bytes of the largest record that is encoded or decoded.

@@ -17,8 +17,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId, Session};
-use plinth_journal::{Error as JournalError, Position};
+use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId, Session};
+use plinth_journal::{Entry, Error as JournalError, Position};
 use rocksdb::{ReadOptions, WriteBatch};
 use sha2::{Digest, Sha256};
 
@@ -235,4 +235,20 @@ pub(crate) fn next_hash(
     let mut out = [0; 16];
     out.copy_from_slice(&hash.finalize()[..16]);
     Hash(out)
+}
+
+/// Compares a record with the one that was applied at its position: a journal whose members have lost
+/// records, and that went on without them, has another one there.
+pub(crate) fn compare_applied(
+    entry: &Entry,
+    position: Position,
+    checksum: u32,
+) -> std::result::Result<(), JournalError> {
+    if entry.position != position {
+        return Err(JournalError::Gap { expected: position, found: entry.position });
+    }
+    match record::checksum(&entry.bytes) == checksum {
+        true => Ok(()),
+        false => Err(JournalError::Replaced { position }),
+    }
 }

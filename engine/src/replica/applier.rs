@@ -28,8 +28,7 @@ use crate::health::{Failure, Warning, WarningHandler};
 use crate::layout::meta;
 use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
-use crate::replica::applied::{next_hash, Applied};
-use crate::replica::compare_applied;
+use crate::replica::applied::{compare_applied, next_hash, Applied};
 use crate::replica::shared::{Call, Shared};
 use crate::revision::Revision;
 use crate::store::Store;
@@ -384,9 +383,9 @@ impl Follower {
 
     /// The next record that is due, if there is one within `wait`.
     ///
-    /// After the journal was lost it is opened at the record that was applied last, and goes on only if that is
-    /// there: its members may have lost records, or be those of another journal, since this replica was last
-    /// answered.
+    /// After the journal was lost it is opened at the record that was applied last, and goes on only if that
+    /// is there: its members may have lost records, or be those of another journal, since this replica was
+    /// last answered.
     fn read(&mut self, wait: Duration) -> Result<Option<Entry>, JournalError> {
         let losses = self.shared.losses();
         let mut open = match self.reader.take().filter(|open| open.losses == losses) {

@@ -30,14 +30,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId};
-use plinth_journal::{Entry, Error as JournalError, Founding, Journal, Position};
+use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId};
+use plinth_journal::{Error as JournalError, Founding, Journal, Position};
 use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
 use crate::layout::{meta, FORMAT_VERSION};
 use crate::options::Options;
-use crate::replica::applied::Applied;
+use crate::replica::applied::{compare_applied, Applied};
 use crate::revision::Revision;
 use crate::start::{check_and_mark, check_mark, newest_revision};
 use crate::store::Store;
@@ -153,9 +153,9 @@ impl AppliedRecords {
         self.0.anchor.position
     }
 
-    /// What an older store of the same cluster has and this one has not, in words: it is of a history in which
-    /// records were lost. None where it has all of it, as far as that can be known: a session that another one
-    /// has replaced says nothing of its records.
+    /// What an older store of the same cluster has and this one has not, in words: it is of a history in
+    /// which records were lost. None where it has all of it, as far as that can be known: a session that
+    /// another one has replaced says nothing of its records.
     pub fn lacks(&self, older: &AppliedRecords) -> Option<String> {
         let (new, old) = (&self.0, &older.0);
         if new.anchor.position < old.anchor.position {
@@ -254,18 +254,6 @@ fn check_applied(journal: &dyn Journal, position: Position, checksum: u32) -> Re
         Ok(Some(entry)) => compare_applied(&entry, position, checksum),
         Ok(None) | Err(JournalError::Trimmed { .. }) => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// Compares a record with the one that was applied at its position: a journal whose members have lost
-/// records, and that went on without them, has another one there.
-fn compare_applied(entry: &Entry, position: Position, checksum: u32) -> Result<(), JournalError> {
-    if entry.position != position {
-        return Err(JournalError::Gap { expected: position, found: entry.position });
-    }
-    match record::checksum(&entry.bytes) == checksum {
-        true => Ok(()),
-        false => Err(JournalError::Replaced { position }),
     }
 }
 

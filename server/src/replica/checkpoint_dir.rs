@@ -7,8 +7,8 @@
 //! on disk. The last `KEPT` stay, and the journal is kept from the oldest of them on.
 //!
 //! A checkpoint whose position lies after the end of the journal is of another history of the cluster: the
-//! journal was replaced, or its members have lost records, since it was written. It is marked by an archive of
-//! the same name with another suffix, which stays: nobody begins from it, also when the journal is longer.
+//! journal was replaced, or its members have lost records, since it was written. It is marked by an archive
+//! of the same name with another suffix, which stays: nobody begins from it, also when the journal is longer.
 
 use std::error::Error;
 use std::io;

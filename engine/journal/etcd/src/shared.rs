@@ -35,8 +35,8 @@ pub(crate) struct Shared {
     pub max_record_bytes: usize,
     /// None until etcd was found to hold this journal. Held while that is found out.
     known: Mutex<Option<KeyRevisions>>,
-    /// It was known once: it is founded no more, and its records are below this key, by create revision, where
-    /// there were any.
+    /// It was known once: it is founded no more, and its records are below this key, by create revision,
+    /// where there were any.
     was_known: AtomicBool,
     log_created: AtomicI64,
     /// The revision of a position that was read lately.
