@@ -97,7 +97,8 @@ fn a_user_needs_the_right_to_the_prefix_and_root_to_trim() {
     };
     set_password("another");
     for error in [allowed.append("refused".into()).unwrap_err(), allowed.end().unwrap_err()] {
-        assert!(matches!(&error, Error::Unavailable { message } if message.contains("password")), "{error}");
+        assert!(matches!(&error, Error::Denied { message } if message.contains("password")), "{error}");
+        assert!(error.is_transient(), "it is waited for");
     }
     set_password("secret of replica");
     assert_eq!(allowed.append("with the password".into()), Ok(Position::new(4)));

@@ -186,13 +186,11 @@ impl Context {
     /// # Errors
     /// 503 when the journal does not answer until the deadline.
     pub async fn reach_most_recent(&self) -> Result<(), ApiError> {
-        let deadline = self.deadline.or_else(|| {
-            // A watch, which waits no longer than it would last.
-            let limit = self.server.flow_control.request_timeout;
-            let seconds = self.query.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            let given = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
-            Instant::now().checked_add(given.map_or(limit, |given| given.min(limit)))
-        });
+        // A watch waits no longer than it would last.
+        let seconds = self.query.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let given = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+        let end = given.and_then(|given| Instant::now().checked_add(given));
+        let deadline = self.deadline.into_iter().chain(end).min();
         self.server.store.reach_most_recent(deadline).await
     }
 
