@@ -419,10 +419,9 @@ impl Engine {
         Proposal::submit(&self.0.queue, Task::RaiseLevel(level), 0)
     }
 
-    /// Closes the journal with a last record: every replica that applies it stops with
-    /// [`Failure::Journal`](crate::Failure::Journal), this one, too, and is opened no more. What follows it
-    /// in the journal is applied by nobody. Nothing happens in a single store. Answered with
-    /// [`Error::Journal`] when the journal is away.
+    /// Closes the journal with a last record: every replica that applies it stops with [`Failure::Journal`],
+    /// this one, too, and is opened no more. What follows it in the journal is applied by nobody. Nothing
+    /// happens in a single store. Answered with [`Error::Journal`] when the journal is away.
     pub fn close_journal(&self) -> Proposal {
         Proposal::submit(&self.0.queue, Task::CloseJournal, 0)
     }
