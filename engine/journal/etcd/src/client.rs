@@ -203,7 +203,7 @@ impl Client {
             }
         })?;
         let response: TxnResponse = response.ok_or_else(|| {
-            let address = &self.members[member % self.members.len()].address;
+            let address = &self.numbered(member).address;
             CallError::Unknown(format!("{address} follows another leader than when the request was made"))
         })?;
         match self.note(member, response.header.as_ref()) {
@@ -242,7 +242,7 @@ impl Client {
             .etcd_cluster
             .compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|first| first, |_| found);
-        let answered = &self.members[member % self.members.len()];
+        let answered = self.numbered(member);
         answered.is_other.store(found != first, Ordering::Relaxed);
         if found == first {
             self.term.fetch_max(header.raft_term, Ordering::Relaxed);
@@ -295,7 +295,12 @@ impl Client {
 
     fn member(&self) -> (usize, Channel) {
         let number = self.current.load(Ordering::Relaxed);
-        (number, self.members[number % self.members.len()].channel.clone())
+        (number, self.numbered(number).channel.clone())
+    }
+
+    /// The member of a number, which is counted up whenever a member is left.
+    fn numbered(&self, number: usize) -> &Member {
+        &self.members[number % self.members.len()]
     }
 
     fn call<Q, A>(&self, path: &'static str, request: &Q) -> Result<A, CallError>
@@ -341,13 +346,13 @@ impl Client {
         match self.runtime.block_on(async { timeout(limit, call).await }) {
             Ok(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
-                self.members[member % self.members.len()].is_unusable.store(false, Ordering::Relaxed);
+                self.numbered(member).is_unusable.store(false, Ordering::Relaxed);
                 Ok(answer)
             }
             Ok(Err(status)) => Err(self.failed(member, &status)),
             Err(_elapsed) => {
                 self.slow.store(slow.saturating_add(1), Ordering::Relaxed);
-                let address = &self.members[member % self.members.len()].address;
+                let address = &self.numbered(member).address;
                 self.leave(member);
                 Err(CallError::Unknown(format!("{address} has not answered for {limit:?}")))
             }
@@ -356,7 +361,7 @@ impl Client {
 
     /// What a status means. A member that does not serve is left.
     fn failed(&self, member: usize, status: &Status) -> CallError {
-        let answered = &self.members[member % self.members.len()];
+        let answered = self.numbered(member);
         answered.is_unusable.store(false, Ordering::Relaxed);
         let error = classify(status, &answered.address);
         match &error {
