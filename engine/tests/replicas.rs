@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{dump, eventually, is_there, put, replay, scratch, Clocks};
+use common::{dump, eventually, is_there, put, replay, scratch, wait_until_equal, Clocks};
 use plinth_engine::{
     At, Clock, Condition, Continuation, Engine, Error, Failure, KeyRange, Options, Replica, Revision,
     Transaction,
@@ -63,7 +63,7 @@ fn what_one_replica_commits_all_have() {
         assert!(!is_there(engine, "a"));
         assert_eq!(engine.get(b"a", At::Exact(second.revision)).unwrap().unwrap().value, "2");
         assert_eq!(replay(engine, &KeyRange::all(), 0), replay(&engines[0], &KeyRange::all(), 0));
-        assert_eq!(engine.replica_status(), engines[0].replica_status());
+        wait_until_equal(engine, &engines[0]);
     }
 }
 
@@ -108,7 +108,7 @@ fn counters_of_many_clients_lose_nothing_in_a_bad_network() {
         barrier(engine);
         let record = engine.get(b"counter", At::Latest).unwrap().unwrap();
         assert_eq!(record.value[..], (CLIENTS as u64 * ROUNDS).to_le_bytes());
-        assert_eq!(engine.replica_status(), engines[0].replica_status());
+        wait_until_equal(engine, &engines[0]);
     }
 }
 
@@ -191,7 +191,7 @@ fn history_is_compacted_on_all_replicas() {
         engine.wait_compacted().unwrap();
         assert_eq!(engine.compacted_revision(), floor);
         assert!(matches!(engine.get(b"key", At::Exact(floor.previous())), Err(Error::Compacted { .. })));
-        assert_eq!(engine.replica_status(), engines[0].replica_status());
+        wait_until_equal(engine, &engines[0]);
     }
 }
 
@@ -441,7 +441,7 @@ fn a_replica_begins_from_a_checkpoint_of_another() {
     let second = Engine::open_replicated(copy, replica(&journal, 2)).unwrap();
     barrier(&first);
     barrier(&second);
-    assert_eq!(second.replica_status(), first.replica_status());
+    wait_until_equal(&second, &first);
     put(&second, "other", b"");
     barrier(&first);
     assert!(is_there(&first, "other"));
@@ -474,7 +474,7 @@ fn a_single_store_becomes_the_first_replica() {
     put(&second, "newer", b"4");
     barrier(&first);
     barrier(&second);
-    assert_eq!(second.replica_status(), first.replica_status());
+    wait_until_equal(&second, &first);
     assert_eq!(dump(&second, &KeyRange::all(), At::Latest), dump(&first, &KeyRange::all(), At::Latest));
     // A replica with an empty store is not one of theirs.
     let empty = scratch();

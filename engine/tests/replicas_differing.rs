@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{copy_dir, dump, eventually, put, scratch};
+use common::{copy_dir, dump, eventually, put, scratch, wait_until_equal};
 use plinth_engine::{replicate, At, Engine, Failure, KeyRange, Options, Replica, Revision, Transaction};
 use plinth_journal::record::{Anchor, Body, ClusterId, Hash, Record, ReplicaId, Session};
 use plinth_journal::simulated::SimulatedJournal;
@@ -61,7 +61,7 @@ fn check_right(engines: &[Engine]) {
     for engine in engines {
         barrier(engine);
     }
-    assert_eq!(engines[0].replica_status(), engines[1].replica_status());
+    wait_until_equal(&engines[0], &engines[1]);
     let [first, second] = [0, 1].map(|n| dump(&engines[n], &KeyRange::all(), At::Latest));
     assert_eq!(first, second);
     assert!(engines.iter().all(|engine| engine.failure().is_none()));

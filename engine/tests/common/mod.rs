@@ -47,6 +47,21 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until two replicas are equally far: position, revision, hash and level. Each publishes its status after
+/// it has answered what waited, so that one may show the state before for a moment.
+#[track_caller]
+pub fn wait_until_equal(one: &Engine, other: &Engine) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let statuses = [one, other].map(Engine::replica_status);
+        if statuses[0] == statuses[1] {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{statuses:?}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
 /// A small deterministic random number generator (splitmix64).
 pub struct Random(pub u64);
 
