@@ -14,9 +14,31 @@ pub struct Hash(pub [u8; 16]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReplicaId(pub u16);
 
-/// One life of a replica, from one start to the next. A random number, not zero.
+/// One life of a replica, from one start to the next. Not zero. Its upper 24 bits count the sessions of the
+/// replica, so that an older one is known from a newer one; the others are random, so that two processes of
+/// one replica that start at once, after the same session, differ. To a journal only equality matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Session(pub u64);
+
+/// The random bits of a session.
+const RANDOM_BITS: u32 = 40;
+
+impl Session {
+    /// A session after `previous`, with these random bits; the first one without.
+    pub fn after(previous: Option<Session>, random: u64) -> Session {
+        let count = previous.map_or(0, |previous| previous.count()).saturating_add(1);
+        Session(count.min(u64::MAX >> RANDOM_BITS) << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
+    }
+
+    /// Whether this one can be of a history in which `other`, of the same replica, came before.
+    pub fn follows(self, other: Session) -> bool {
+        self.count() > other.count()
+    }
+
+    fn count(self) -> u64 {
+        self.0 >> RANDOM_BITS
+    }
+}
 
 impl fmt::Display for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,4 +72,25 @@ impl fmt::Display for ReplicaId {
 
 fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Session;
+
+    #[test]
+    fn sessions_of_a_replica_are_ordered_and_differ() {
+        let first = Session::after(None, u64::MAX);
+        assert_eq!(first.0, 0x0000_01ff_ffff_ffff);
+        let [second, of_another_process] = [0, 1].map(|random| Session::after(Some(first), random));
+        assert_eq!(second.0, 0x0000_0200_0000_0000);
+        assert_ne!(second, of_another_process);
+        assert!(second.follows(first) && !first.follows(second));
+        assert!(!second.follows(of_another_process) && !of_another_process.follows(second));
+        // Programs before this order chose all bits at random.
+        let random = Session(0xdead_beef_dead_beef);
+        assert!(Session::after(Some(random), 0).follows(random));
+        let last = Session(u64::MAX);
+        assert!(!Session::after(Some(last), 0).follows(last));
+    }
 }

@@ -154,8 +154,8 @@ impl AppliedRecords {
     }
 
     /// What an older store of the same cluster has and this one has not, in words: it is of a history in
-    /// which records were lost. None where it has all of it, as far as that can be known: a session that
-    /// another one has replaced says nothing of its records.
+    /// which records were lost. None where it has all of it, as far as that can be known: of a session that a
+    /// later one has replaced it says no more than that it came before.
     pub fn lacks(&self, older: &AppliedRecords) -> Option<String> {
         let (new, old) = (&self.0, &older.0);
         if new.anchor.position < old.anchor.position {
@@ -172,6 +172,9 @@ impl AppliedRecords {
             None => Some(format!("it has no record of replica {}", replica.0)),
             Some((found, newest)) if found == session && newest < sequence => {
                 Some(format!("it lacks records of replica {}", replica.0))
+            }
+            Some((found, _)) if found != session && !found.follows(*session) => {
+                Some(format!("it lacks the last start of replica {}", replica.0))
             }
             Some(_) => None,
         })

@@ -144,9 +144,10 @@ impl Proposer {
     pub(crate) fn step(&mut self, block: bool) -> Step {
         match &mut self.phase {
             Phase::New => {
+                let replaces = self.shared.session();
                 // Of the operating system's randomness. It decides nothing but equality.
-                let session = Session(RandomState::new().build_hasher().finish().max(1));
-                let body = Body::Session { replaces: self.shared.session() };
+                let session = Session::after(replaces, RandomState::new().build_hasher().finish());
+                let body = Body::Session { replaces };
                 let bytes = self.encode(session, 0, body);
                 self.phase = Phase::Beginning { session, bytes };
                 Step::Done

@@ -320,15 +320,29 @@ fn a_replica_that_was_away_passes_over_a_checkpoint_that_is_too_old() {
 /// The members of the journal were put back to an old copy, and the others went on without what was lost.
 #[test]
 fn a_store_that_alone_has_what_was_acknowledged_is_not_replaced() {
+    is_not_replaced(false);
+}
+
+/// The same, where the copy has an earlier session of the replica.
+#[test]
+fn nor_is_one_that_was_started_again_before() {
+    is_not_replaced(true);
+}
+
+fn is_not_replaced(starts_again: bool) {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     runtime().unwrap().block_on(async {
         let journal = SimulatedJournal::new(35);
-        let [first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
+        let [mut first, second]: [Running; 2] = replicas(dir.path(), &journal).await;
         knows_others(&at("1")).await;
         let address = second.address();
         second.stop().await.unwrap();
         let copied = journal.client(9).end().unwrap();
+        if starts_again {
+            first.stop().await.unwrap();
+            first = serve(&at("1"), &journal, 1).await;
+        }
         let mut a = connect(&first).await;
         for n in 0..3 {
             assert_eq!(create(&mut a, &format!("acknowledged-{n}")).await.status, 201);
