@@ -49,7 +49,9 @@ pub use metadata::{
     owner_errors, prepare_metadata_update, resource_version, timestamp_now, validate_metadata_update,
     wipe_system_fields, Moment, FINALIZER_FOREGROUND, FINALIZER_ORPHAN, GENERATED_PREFIX_MAX,
 };
-pub use query::{parse_boolean, parse_integer, query_parameter, query_parameters, OptionsOf, Query};
+pub use query::{
+    parse_boolean, parse_integer, query_may_have, query_parameter, query_parameters, OptionsOf, Query,
+};
 pub use request_info::{parse_route, unescape_path, PathError, RequestInfo, Route, Verb};
 pub use user::{
     service_account_groups, service_account_name, split_service_account, User, ANONYMOUS_USER,

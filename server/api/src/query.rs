@@ -183,9 +183,17 @@ pub fn query_parameters(raw: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_
     raw.split('&').filter(is_good).flat_map(|part| form_urlencoded::parse(part.as_bytes()))
 }
 
-/// The first value of a parameter.
+/// The first value of a parameter. Most queries without it are not parsed.
 pub fn query_parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    query_parameters(raw).find(|(key, _)| key == name).map(|(_, value)| value)
+    query_may_have(raw, name)
+        .then(|| query_parameters(raw).find(|(key, _)| key == name))
+        .flatten()
+        .map(|(_, v)| v)
+}
+
+/// Whether a raw query may have a parameter: it has its name, or something escaped.
+pub fn query_may_have(raw: &str, name: &str) -> bool {
+    raw.contains(name) || raw.contains('%')
 }
 
 /// The value of a boolean parameter that is given (`Convert_Slice_string_To_bool`): also of an empty one.
@@ -240,6 +248,8 @@ mod tests {
             assert_eq!(&read, expected, "{query}");
         }
         assert_eq!(query_parameter("a=1;&a=2&a=3", "a").as_deref(), Some("2"));
+        assert_eq!(query_parameter("p%72etty=1", "pretty").as_deref(), Some("1"));
+        assert_eq!(query_parameter("x=pretty", "pretty"), None);
     }
 
     #[test]

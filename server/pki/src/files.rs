@@ -78,7 +78,18 @@ fn contents(block: Block) -> Result<Vec<u8>, PemError> {
 /// # Errors
 /// [`FileError`].
 pub fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {
-    parse_certificates(&read(path)?).map_err(|e| FileError::Text { path: path.to_owned(), source: e.into() })
+    read_bundle(path).map(|(certificates, _)| certificates)
+}
+
+/// The certificates of a file, and its content.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read_bundle(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<u8>), FileError> {
+    let content = read(path)?;
+    let certificates = parse_certificates(&content)
+        .map_err(|e| FileError::Text { path: path.to_owned(), source: e.into() })?;
+    Ok((certificates, content))
 }
 
 /// The private key of a file.

@@ -48,7 +48,7 @@ pub mod testing;
 pub use alternative_names::AlternativeNames;
 pub use authority::{Authority, AuthorityError, Template, Uses};
 pub use files::{
-    parse_certificates, parse_private_key, read_certificates, read_key, FileError, TextError,
+    parse_certificates, parse_private_key, read_bundle, read_certificates, read_key, FileError, TextError,
     CERTIFICATE_LABEL,
 };
 pub use join_token::{

@@ -72,3 +72,31 @@ async fn controllers_are_switched_off_by_name() {
     assert!(!is_gone(&api, "owner").await && !is_gone(&api, "child").await);
     assert!(is_gone(&api, "kube-root-ca.crt").await);
 }
+
+/// What extension API servers are told to trust is what this server trusts, and what is wrong with one of the
+/// system objects keeps none of the others.
+#[tokio::test]
+async fn a_bad_file_of_authorities_is_not_published() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let authority = rcgen::CertificateParams::default().self_signed(&key).expect("an authority").pem();
+    let file = dir.path().join("front-proxy.crt");
+    std::fs::write(&file, &authority).expect("a file");
+    let flag = format!("--requestheader-client-ca-file={}", file.display());
+    let server = TestServer::start(&[&flag, "--requestheader-allowed-names=proxy"]).await;
+    let client = server.client().await;
+    let trust = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    let before = send(&client, "GET", trust, &Value::Null).await.body["data"].clone();
+    assert_eq!(before["requestheader-client-ca-file"], authority.as_str());
+    std::fs::write(&file, "no certificate").expect("a file");
+    for path in [trust, service] {
+        assert_eq!(send(&client, "DELETE", path, &Value::Null).await.code, 200, "{path}");
+    }
+    eventually("both are there again", || async {
+        send(&client, "GET", trust, &Value::Null).await.code == 200
+            && send(&client, "GET", service, &Value::Null).await.code == 200
+    })
+    .await;
+    assert_eq!(send(&client, "GET", trust, &Value::Null).await.body["data"], before);
+}

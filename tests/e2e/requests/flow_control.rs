@@ -1,7 +1,7 @@
 //! Priority and fairness, and request timeouts, as an administrator sees them.
 
 use http::{Method, StatusCode};
-use plinth_benches::api::client::{Call, Protocol, JSON};
+use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_tests::requests::{get, until};
 use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
@@ -97,4 +97,55 @@ async fn requests_that_time_out_and_bad_timeouts_are_refused() {
         "{}",
         reply.text()
     );
+}
+
+/// A list or watch is charged for what it is answered with, however its parameters are spelled.
+#[tokio::test]
+async fn what_a_list_is_charged_is_what_it_is_answered() {
+    let server = TestServer::start(&[]).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for n in 0..250 {
+        let map = json!({"metadata": {"name": format!("map-{n}")}}).to_string();
+        admin.must(&Call::new(Method::POST, maps).body(JSON, map)).await.expect("a map");
+    }
+    let binding = json!({
+        "metadata": {"name": "reads-everything"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    admin.must(&Call::new(Method::POST, bindings).body(JSON, binding.to_string())).await.expect("a binding");
+    // The size of a collection is known from the last list of all.
+    get(&mut admin, "/api/v1/configmaps").await;
+    let rows = [
+        ("", 3),
+        ("limit=200", 2),
+        ("limit=200&limit=1", 2),
+        ("watch=1&timeoutSeconds=1", 3),
+        ("watch=1&timeoutSeconds=1&resourceVersion=&resourceVersion=7", 3),
+        ("watch=1&timeoutSeconds=1&sendInitialEvents=TRUE&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1", 3),
+        ("watch=1&timeoutSeconds=1&sendInitialEvents=0", 1),
+    ];
+    let mut charged = seats(&mut admin).await;
+    for (query, expected) in rows {
+        let call = Call::get(format!("/api/v1/configmaps?{query}"));
+        let call = call.header("impersonate-user", "reader".parse().expect("a name"));
+        let reply = admin.must(&call).await.expect(query);
+        assert!(reply.text().contains("map-") || query.contains("sendInitialEvents=0"), "{query}");
+        let now = seats(&mut admin).await;
+        assert_eq!(now - charged, f64::from(expected), "{query}");
+        charged = now;
+    }
+}
+
+/// The seats that requests of the level for users have been charged.
+async fn seats(admin: &mut Connection) -> f64 {
+    let metrics = admin.must(&Call::get("/metrics")).await.expect("metrics").text();
+    let is_sum = |line: &&str| {
+        line.starts_with("apiserver_flowcontrol_work_estimated_seats_sum{")
+            && line.contains("priority_level=\"global-default\"")
+    };
+    let sums = metrics.lines().filter(is_sum).filter_map(|line| line.rsplit(' ').next());
+    sums.map(|sum| sum.parse::<f64>().expect("a number")).sum()
 }

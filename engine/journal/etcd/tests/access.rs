@@ -38,6 +38,10 @@ fn certificates_are_checked_on_both_sides() {
     let foreign = Tls { identity: stranger.client().identity, ..trusted };
     complaint(&options(Some(foreign)));
     complaint(&options(None));
+    // Only the date differs from one that is accepted.
+    let (dated, expired) = (members.authority().dated_client(4000), members.authority().dated_client(2025));
+    members.connect_with(&options(Some(dated))).end().unwrap();
+    complaint(&options(Some(expired)));
     let garbage = Tls { certificate_authority: b"no PEM".to_vec(), identity: None };
     assert!(matches!(complaint(&options(Some(garbage))), Error::Refused { .. }));
 
@@ -103,6 +107,18 @@ fn a_user_needs_the_right_to_the_prefix_and_root_to_trim() {
     set_password("secret of replica");
     assert_eq!(allowed.append("with the password".into()), Ok(Position::new(4)));
 
+    // So is a right that is revoked.
+    let change_right = |change: &str, field: &str| {
+        let body = format!(r#"{{"{field}":"replica","role":"journal"}}"#);
+        members.call(&format!("auth/user/{change}"), &body, Some(root));
+    };
+    change_right("revoke", "name");
+    for error in [allowed.append("refused".into()).unwrap_err(), allowed.end().unwrap_err()] {
+        assert!(matches!(&error, Error::Denied { message } if message.contains("permission")), "{error}");
+    }
+    change_right("grant", "user");
+    assert_eq!(allowed.append("with the right".into()), Ok(Position::new(5)));
+
     // A token that etcd does not know any more, as after its restart, is replaced.
     let mut members = members;
     members.kill(0);
@@ -137,4 +153,26 @@ fn a_member_that_cannot_be_used_is_passed_over() {
     let alone = EtcdOptions { members: vec![address], ..options };
     let refused = EtcdJournal::connect(&alone, CLUSTER, Founding::Allowed).map(|_| ()).unwrap_err();
     assert!(matches!(&refused, Error::Refused { message } if message.contains("TLS with")), "{refused}");
+}
+
+/// An address in the list leads to another etcd, as after it was given to another machine.
+#[test]
+fn a_member_of_another_etcd_is_passed_over() {
+    let Some(program) = program() else { return };
+    let (mut own, other) = (Members::start(program.clone(), 1), Members::start(program, 1));
+    own.connect();
+    // It holds a journal of the same cluster of replicas, and as many records.
+    let elsewhere = other.connect();
+    let mut options = own.options();
+    options.members.extend(other.options().members);
+    let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    for n in 1..8 {
+        assert_eq!(journal.append("a record".into()), Ok(Position::new(n)));
+    }
+    own.kill(0);
+    for _ in 0..5 {
+        let error = journal.append("a record".into()).unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+    assert_eq!(elsewhere.end(), Ok(Position::ZERO), "nothing was written there");
 }

@@ -51,7 +51,7 @@ pub use error::{AuthenticationSetupError, AuthnError};
 pub use notices::Notice;
 pub use options::AuthenticationOptions;
 pub use service_account::ServiceAccounts;
-pub use trust::{ClusterAuthenticationInfo, TrustedProxy};
+pub use trust::{ClusterAuthenticationInfo, ProxyFlags, TrustedProxy};
 pub use x509::{CertificateAuthenticator, Peer};
 
 /// The user of a request.
@@ -130,6 +130,14 @@ impl Authenticator {
     /// Whether a header is one in which a front proxy names the user.
     pub fn is_proxy_header(&self, name: &HeaderName) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_read(name))
+    }
+
+    /// What extension API servers need to trust whom this server trusts.
+    pub fn cluster_authentication_info(&self) -> ClusterAuthenticationInfo {
+        ClusterAuthenticationInfo {
+            client_authorities: self.certificates.authorities_pem(),
+            proxy: self.proxy.as_ref().map(request_header::RequestHeaders::trusted),
+        }
     }
 
     /// Issues and verifies service account tokens.

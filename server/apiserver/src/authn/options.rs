@@ -8,7 +8,7 @@ use clap::{ArgAction, Args};
 use super::oidc::authenticators::Configuration;
 use super::oidc::config;
 use super::oidc::OidcOptions;
-use super::trust::{ClusterAuthenticationInfo, TrustedProxy};
+use super::trust::ProxyFlags;
 use super::webhook::{TokenReviewVersion, TokenWebhook};
 use super::{service_account, AuthenticationSetupError};
 
@@ -127,19 +127,14 @@ impl AuthenticationOptions {
         Ok(())
     }
 
-    /// The settings that extension API servers need to authenticate requests.
-    pub fn trust(&self, own_ca: &Path) -> ClusterAuthenticationInfo {
-        let proxy = self.requestheader_client_ca_file.as_ref().map(|ca| TrustedProxy {
-            ca: ca.clone(),
+    /// What the flags say of the front proxy.
+    pub(super) fn proxy_flags(&self) -> ProxyFlags {
+        ProxyFlags {
             allowed_names: self.requestheader_allowed_names.clone(),
             username_headers: self.requestheader_username_headers.clone(),
             uid_headers: self.requestheader_uid_headers.clone(),
             group_headers: self.requestheader_group_headers.clone(),
             extra_headers_prefix: self.requestheader_extra_headers_prefix.clone(),
-        });
-        ClusterAuthenticationInfo {
-            client_ca: self.client_ca_file.clone().unwrap_or_else(|| own_ca.to_owned()),
-            proxy,
         }
     }
 

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use plinth_pki::Name;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::trust::{ProxyFlags, TrustedProxy};
 use super::x509::Authorities;
 use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
 use plinth_api::User;
@@ -15,7 +16,7 @@ use plinth_api::User;
 /// Authenticates requests of a front proxy.
 pub struct RequestHeaders {
     authorities: Authorities,
-    allowed_names: Vec<String>,
+    flags: ProxyFlags,
     headers: HeaderNames,
 }
 
@@ -57,7 +58,7 @@ impl RequestHeaders {
                 flag: "--requestheader-client-ca-file",
                 source,
             })?,
-            allowed_names: options.requestheader_allowed_names.clone(),
+            flags: options.proxy_flags(),
             headers,
         }))
     }
@@ -77,6 +78,11 @@ impl RequestHeaders {
         self.authorities.reload(file)
     }
 
+    /// What extension API servers need to trust the same proxy.
+    pub fn trusted(&self) -> TrustedProxy {
+        TrustedProxy { authorities: self.authorities.pem(), flags: self.flags.clone() }
+    }
+
     /// The user named by the proxy; `None` without a client certificate or a user name.
     ///
     /// # Errors
@@ -89,7 +95,9 @@ impl RequestHeaders {
         let subject =
             Name::from_der(cert.subject().as_raw()).map_err(|error| AuthnError::Proxy(error.to_string()))?;
         let name = subject.common_name();
-        if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(|allowed| allowed == name) {
+        if !self.flags.allowed_names.is_empty()
+            && !self.flags.allowed_names.iter().any(|allowed| allowed == name)
+        {
             let why = format!("x509: subject with cn={name} is not in the allowed list");
             return Err(AuthnError::Proxy(why));
         }

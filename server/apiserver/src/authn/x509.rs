@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::AuthnError;
 use plinth_api::{User, CREDENTIAL_ID_KEY};
 use plinth_http::TlsError;
-use plinth_pki::{crypto_provider, read_certificates, Name, UID};
+use plinth_pki::{crypto_provider, read_bundle, Name, UID};
 
 /// Intermediate certificates that a client may present, and how many of them may have the same subject: path
 /// building is by trial, and its cost grows with the sixth power of those that share a subject.
@@ -76,9 +76,19 @@ impl Peer {
     }
 }
 
-/// Certificate authorities of a PEM file, which can be reloaded at any time.
+/// Certificate authorities of a PEM file, which can be reloaded at any time. The lock is held for a clone or a
+/// replacement.
 pub struct Authorities {
-    verifier: RwLock<(u64, Arc<dyn ClientCertVerifier>)>,
+    current: RwLock<Bundle>,
+}
+
+/// What was loaded last.
+struct Bundle {
+    /// Number of reloads before.
+    generation: u64,
+    verifier: Arc<dyn ClientCertVerifier>,
+    /// Content of the file.
+    pem: Arc<str>,
 }
 
 impl Authorities {
@@ -87,7 +97,7 @@ impl Authorities {
     /// # Errors
     /// When it cannot be read or has no valid certificate.
     pub fn read(file: &Path) -> Result<Authorities, TlsError> {
-        Ok(Authorities { verifier: RwLock::new((0, verifier(file)?)) })
+        Ok(Authorities { current: RwLock::new(Bundle::read(file, 0)?) })
     }
 
     /// Reloads the file; on an error the previous authorities stay in use.
@@ -95,15 +105,20 @@ impl Authorities {
     /// # Errors
     /// As [`Authorities::read`].
     pub fn reload(&self, file: &Path) -> Result<(), TlsError> {
-        let verifier = verifier(file)?;
-        let mut current = self.verifier.write();
-        *current = (current.0 + 1, verifier);
+        // Reloads come one after the other.
+        let new = Bundle::read(file, self.generation() + 1)?;
+        *self.current.write() = new;
         Ok(())
     }
 
     /// Number of reloads.
     fn generation(&self) -> u64 {
-        self.verifier.read().0
+        self.current.read().generation
+    }
+
+    /// The content of the file as of when it was loaded.
+    pub fn pem(&self) -> Arc<str> {
+        self.current.read().pem.clone()
     }
 
     /// Verifies that the chain leads to one of the authorities, is valid now and meant for clients.
@@ -111,7 +126,7 @@ impl Authorities {
     /// # Errors
     /// [`AuthnError::Certificate`].
     pub fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), AuthnError> {
-        let verifier = self.verifier.read().1.clone();
+        let verifier = self.current.read().verifier.clone();
         let Some((leaf, intermediates)) = chain.split_first() else { return Err(AuthnError::NoCredentials) };
         check_intermediates(intermediates).map_err(|why| AuthnError::Certificate(why.to_owned()))?;
         let verified = verifier.verify_client_cert(leaf, intermediates, UnixTime::now());
@@ -137,15 +152,18 @@ fn check_intermediates(presented: &[CertificateDer<'_>]) -> Result<(), &'static 
     Ok(())
 }
 
-fn verifier(file: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    for cert in read_certificates(file)? {
-        roots.add(cert)?;
+impl Bundle {
+    fn read(file: &Path, generation: u64) -> Result<Bundle, TlsError> {
+        let (certificates, content) = read_bundle(file)?;
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates {
+            roots.add(certificate)?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
+            .build()
+            .map_err(|source| TlsError::Authorities { path: file.to_owned(), source })?;
+        Ok(Bundle { generation, verifier, pem: String::from_utf8_lossy(&content).into() })
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
-        .build()
-        .map(|verifier| verifier as Arc<dyn ClientCertVerifier>)
-        .map_err(|source| TlsError::Authorities { path: file.to_owned(), source })
 }
 
 /// Authenticates client certificates of the authorities in `--client-ca-file`.
@@ -168,6 +186,11 @@ impl CertificateAuthenticator {
     /// When the file cannot be used; the previous ones stay in use.
     pub fn reload(&self, client_ca_file: &Path) -> Result<(), TlsError> {
         self.authorities.reload(client_ca_file)
+    }
+
+    /// The authorities, PEM.
+    pub fn authorities_pem(&self) -> Arc<str> {
+        self.authorities.pem()
     }
 
     /// The user of a connection's certificate; `None` without a certificate or a common name. One signature

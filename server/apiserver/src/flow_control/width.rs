@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use plinth_api::{RequestInfo, Verb};
+use plinth_api::{Query, RequestInfo, Verb};
 
 /// Objects per seat.
 const OBJECTS_PER_SEAT: u64 = 100;
@@ -52,12 +52,13 @@ impl CollectionSizes {
         if stored <= OBJECTS_PER_SEAT {
             return 1;
         }
-        let parameters = ListParameters::read(query.unwrap_or_default());
-        if info.verb == Verb::Watch && !parameters.sends_state {
+        // One that cannot be parsed is answered 400.
+        let Ok(query) = Query::parse(query, info.options_of()) else { return 1 };
+        if info.verb == Verb::Watch && !sends_state(&query) {
             return 1;
         }
-        let scanned = match parameters.limit {
-            limit if limit > 0 && !parameters.has_selector => stored.min(limit),
+        let scanned = match u64::try_from(query.limit) {
+            Ok(limit) if limit > 0 && !has_selector(&query) => stored.min(limit),
             _ => stored,
         };
         let seats = scanned.div_ceil(OBJECTS_PER_SEAT);
@@ -65,28 +66,13 @@ impl CollectionSizes {
     }
 }
 
-/// The query parameters that determine the cost.
-struct ListParameters {
-    limit: u64,
-    has_selector: bool,
-    /// Whether a watch starts with the current state.
-    sends_state: bool,
+fn has_selector(query: &Query) -> bool {
+    [&query.label_selector, &query.field_selector].into_iter().flatten().any(|selector| !selector.is_empty())
 }
 
-impl ListParameters {
-    fn read(query: &str) -> ListParameters {
-        let (mut limit, mut has_selector, mut initial, mut version) = (0, false, None, true);
-        for (key, value) in plinth_api::query_parameters(query) {
-            match &*key {
-                "limit" => limit = value.parse().unwrap_or(0),
-                "labelSelector" | "fieldSelector" => has_selector |= !value.is_empty(),
-                "sendInitialEvents" => initial = Some(matches!(&*value, "true" | "1")),
-                "resourceVersion" => version = matches!(&*value, "" | "0"),
-                _ => {}
-            }
-        }
-        ListParameters { limit, has_selector, sends_state: initial.unwrap_or(version) }
-    }
+/// Whether a watch starts with the current state.
+fn sends_state(query: &Query) -> bool {
+    query.send_initial_events.unwrap_or(matches!(&*query.resource_version, "" | "0"))
 }
 
 #[cfg(test)]
@@ -112,6 +98,15 @@ mod tests {
             ("GET", "/api/v1/pods?watch=1&resourceVersion=7", 1),
             ("GET", "/api/v1/pods?watch=1&resourceVersion=7&sendInitialEvents=true", 10),
             ("POST", "/api/v1/namespaces/x/pods", 1),
+            // What is charged is what is answered: as the list and the watch read it.
+            ("GET", "/api/v1/pods?limit=500&limit=1", 5),
+            ("GET", "/api/v1/pods?limit=-1", 10),
+            ("GET", "/api/v1/pods?limit=1&fieldSelector=&fieldSelector=spec.nodeName%3Da", 1),
+            ("GET", "/api/v1/pods?watch=1&resourceVersion=7&sendInitialEvents=TRUE", 10),
+            ("GET", "/api/v1/pods?watch=1&sendInitialEvents=0", 1),
+            ("GET", "/api/v1/pods?watch=1&resourceVersion=&resourceVersion=7", 10),
+            ("GET", "/api/v1/pods?w%61tch=1&resource%56ersion=7&sendInitialEvents", 10),
+            ("GET", "/api/v1/pods?limit=x", 1),
         ] {
             let (path, query) = uri.split_once('?').map_or((uri, None), |(p, q)| (p, Some(q)));
             let Ok(Route::Resource(info)) = parse_route(&method.parse().unwrap(), path, query) else {

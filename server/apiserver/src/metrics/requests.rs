@@ -13,7 +13,7 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, CONTENT_TYPE};
 use hyper::{Method, Response};
 use parking_lot::RwLock;
-use plinth_api::{query_parameters, RequestInfo, Route, Verb};
+use plinth_api::{query_may_have, query_parameters, RequestInfo, Route, Verb};
 use plinth_http::{Body, BodyObserver};
 use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
@@ -168,8 +168,7 @@ enum DryRun {
 
 impl DryRun {
     fn of(query: Option<&str>) -> DryRun {
-        // Avoids parsing most queries.
-        let Some(query) = query.filter(|query| query.contains("dryRun")) else { return DryRun::No };
+        let Some(query) = query.filter(|query| query_may_have(query, "dryRun")) else { return DryRun::No };
         let mut values = query_parameters(query).filter(|(key, _)| key == "dryRun").peekable();
         match values.peek().is_none() {
             true => DryRun::No,

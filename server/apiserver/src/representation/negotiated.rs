@@ -15,8 +15,7 @@ use plinth_storage::decode_served_object;
 
 /// Whether the answer is indented, according to query and User-Agent.
 pub fn wants_pretty(accepted: &Accepted, query: Option<&str>, headers: &HeaderMap) -> bool {
-    // Avoids parsing most queries.
-    let parameter = query.filter(|query| query.contains("pretty")).and_then(|q| query_parameter(q, "pretty"));
+    let parameter = query.and_then(|query| query_parameter(query, "pretty"));
     let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
     negotiate::wants_pretty(accepted, parameter.as_deref(), agent)
 }

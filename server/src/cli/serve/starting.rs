@@ -419,10 +419,9 @@ async fn create_objects(
     let tracking = ensure_token_tracking(server).await;
     tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
     tolerate("ServiceCIDR kubernetes", ensure_service_cidr(server).await)?;
-    let trust = options.authentication.trust(&pki.ca_cert());
-    let trusted = ensure_trust(server, &trust).await;
+    let trusted = ensure_trust(server).await;
     tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
-    system_objects::start(server, advertised, trust, has_classes_and_roles);
+    system_objects::start(server, advertised, has_classes_and_roles);
     Ok(())
 }
 

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::ApiError;
-use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
 
 pub use objects::{
@@ -54,21 +53,15 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Starts the controller of the system objects, so that deleted ones are recreated and changed ones repaired.
 /// If nothing has changed, a round reads each object once. Roles, bindings and priority classes are
 /// reconciled at start, as upstream does, and then until they are complete.
-pub fn start(
-    server: &Arc<Server>,
-    listening: SocketAddr,
-    trust: ClusterAuthenticationInfo,
-    has_classes_and_roles: bool,
-) {
+pub fn start(server: &Arc<Server>, listening: SocketAddr, has_classes_and_roles: bool) {
     let server = server.clone();
-    reconciler::spawn(&server.clone(), SystemObjects { server, listening, trust, has_classes_and_roles });
+    reconciler::spawn(&server.clone(), SystemObjects { server, listening, has_classes_and_roles });
 }
 
 /// Recreates and repairs the system objects.
 struct SystemObjects {
     server: Arc<Server>,
     listening: SocketAddr,
-    trust: ClusterAuthenticationInfo,
     /// Whether these were complete at the start.
     has_classes_and_roles: bool,
 }
@@ -77,8 +70,16 @@ struct SystemObjects {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Task {
     ClassesAndRoles,
-    Others,
+    Namespaces,
+    TokenTracking,
+    Trust,
+    ServiceCidr,
+    KubernetesService,
 }
+
+/// The tasks that are repeated, each for itself: one that fails keeps none of the others.
+const REPEATED: [Task; 5] =
+    [Task::Namespaces, Task::TokenTracking, Task::Trust, Task::ServiceCidr, Task::KubernetesService];
 
 impl Reconciler for SystemObjects {
     type Key = Task;
@@ -89,20 +90,22 @@ impl Reconciler for SystemObjects {
 
     async fn start(&self) -> Result<Start<Task>, ApiError> {
         let incomplete = (!self.has_classes_and_roles).then_some(Task::ClassesAndRoles);
-        Ok(Start::new(incomplete.into_iter().chain([Task::Others])))
+        Ok(Start::new(incomplete.into_iter().chain(REPEATED)))
     }
 
     async fn reconcile(&self, task: Task) -> Result<Action, ApiError> {
         let server = &self.server;
-        if task == Task::ClassesAndRoles {
-            ensure_classes_and_roles(server).await?;
-            return Ok(Action::AwaitChange);
+        match task {
+            Task::ClassesAndRoles => {
+                ensure_classes_and_roles(server).await?;
+                return Ok(Action::AwaitChange);
+            }
+            Task::Namespaces => ensure_system_namespaces(server).await?,
+            Task::TokenTracking => ensure_token_tracking(server).await?,
+            Task::Trust => ensure_trust(server).await?,
+            Task::ServiceCidr => ensure_service_cidr(server).await?,
+            Task::KubernetesService => ensure_kubernetes_service(server, self.listening).await?,
         }
-        ensure_system_namespaces(server).await?;
-        ensure_token_tracking(server).await?;
-        ensure_trust(server, &self.trust).await?;
-        ensure_service_cidr(server).await?;
-        ensure_kubernetes_service(server, self.listening).await?;
         Ok(Action::RequeueAfter(PERIOD))
     }
 }

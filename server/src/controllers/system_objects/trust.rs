@@ -14,7 +14,6 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::reconcile_object::reconcile;
 use plinth_api::ApiError;
-use plinth_apiserver::authn::ClusterAuthenticationInfo;
 use plinth_apiserver::context::Server;
 use plinth_pki::parse_certificates;
 
@@ -41,9 +40,9 @@ const SLACK: Duration = Duration::minutes(5);
 /// Creates or repairs the ConfigMap.
 ///
 /// # Errors
-/// When a file cannot be read or the ConfigMap cannot be written.
-pub async fn ensure_trust(server: &Arc<Server>, trust: &ClusterAuthenticationInfo) -> Result<(), ApiError> {
-    let own = trust.data().map_err(ApiError::internal)?;
+/// When the ConfigMap cannot be written.
+pub async fn ensure_trust(server: &Arc<Server>) -> Result<(), ApiError> {
+    let own = server.authenticator.cluster_authentication_info().data();
     let object = tree!({
         "apiVersion": "v1",
         "kind": "ConfigMap",

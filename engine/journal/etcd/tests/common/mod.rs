@@ -47,6 +47,19 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
+    /// What a client needs, with a certificate that ends with a year.
+    pub fn dated_client(&self, year: i32) -> Tls {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 12, 31);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Tls {
+            certificate_authority: self.certificate.clone().into_bytes(),
+            identity: Some((certificate.into_bytes(), key.serialize_pem().into_bytes())),
+        }
+    }
+
     /// What a client needs that the authority has signed.
     pub fn client(&self) -> Tls {
         let (certificate, key) = self.sign("client");

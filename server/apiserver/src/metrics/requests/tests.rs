@@ -108,6 +108,7 @@ fn dry_runs_by_table() {
         (Some("dryRun=All&dryRun=x"), "invalid"),
         (Some("dryRun="), "invalid"),
         (Some("x=dryRun"), ""),
+        (Some("dr%79Run=All"), "All"),
     ];
     for (query, expected) in rows {
         assert_eq!(DryRun::of(query).as_str(), expected, "{query:?}");
