@@ -19,6 +19,14 @@ pub struct Url<'a> {
     pub fragment: &'a str,
 }
 
+/// Host and port as Go's `net.JoinHostPort` writes them: an IPv6 address is in brackets.
+pub fn join_host_port(host: &str, port: impl std::fmt::Display) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
 /// Reads a URL, or (`request`) only an absolute one or an absolute path, in which `#` is like any other
 /// character.
 ///

@@ -201,8 +201,7 @@ async fn exchange(
     let (mut parts, body) = request.into_parts();
     let upgrade = Upgrade::take(&mut parts.extensions);
     parts.extensions.clear();
-    let host = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
-    let host = format!("{host}:{}", address.port);
+    let host = address.to_string();
     parts.uri = target;
     parts.version = hyper::Version::HTTP_11;
     if let Err(error) = set_headers(server, &mut parts.headers, (&parts.uri, &host), &forwarding) {

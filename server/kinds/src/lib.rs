@@ -4,8 +4,8 @@
 //! One file per kind, in a folder per group: `apps/deployment.rs`. It starts with the kind's [`Strategy`],
 //! and what the strategy names follows in this order: defaults, preparation, checks, rules of updates,
 //! status, subresources, warnings, selectable fields, conversion, columns. `rows.rs` lists the strategies by
-//! resource. Everything here is a pure function over trees: what needs the store or the authorizers is done
-//! by the server.
+//! resource. Everything here is a function over trees, which a few give times of the clock (when a volume's
+//! phase changed, when a taint was added): what needs the store or the authorizers is done by the server.
 //!
 //! | what several kinds share | module |
 //! |---|---|

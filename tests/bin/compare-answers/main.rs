@@ -40,6 +40,9 @@ const LATE_IN_SECOND: u64 = 930;
 
 type Failure = Box<dyn std::error::Error>;
 
+/// Requests of the whole corpus, at least: it follows the discovery of the first server, which may be broken.
+const LEAST: usize = 15_000;
+
 /// The requests about one subject.
 struct Subject {
     name: String,
@@ -92,6 +95,7 @@ async fn run(old: &Path, new: &Path, seed: u64, only: &str) -> Result<usize, Fai
         eprintln!("{}: {} requests", subject.name, subject.script.requests());
     }
     report.print();
+    report.check(if only.is_empty() { LEAST } else { 1 })?;
     Ok(report.differences)
 }
 
@@ -244,6 +248,8 @@ async fn early_in_second() {
 struct Report {
     by_verb: BTreeMap<&'static str, [usize; 6]>,
     differences: usize,
+    /// Requests that neither server answered.
+    unanswered: usize,
 }
 
 impl Report {
@@ -254,12 +260,25 @@ impl Report {
             200..600 => usize::from(outcome.status / 100) - 1,
             _ => 5,
         }] += 1;
+        self.unanswered += usize::from(outcome.status == 0);
         let Some(difference) = outcome.difference else { return };
         self.differences += 1;
         println!("difference {} in {subject}: {} {}", self.differences, request.method, request.path);
         if self.differences <= SHOWN {
             println!("    headers {:?}\n    body {:?}", request.headers, request.body);
             println!("    {difference}");
+        }
+    }
+
+    /// Checks that something was compared: answers, not their absence.
+    fn check(&self, least: usize) -> Result<(), Failure> {
+        let requests: usize = self.by_verb.values().map(|row| row[0]).sum();
+        match self.unanswered {
+            _ if requests < least => {
+                Err(format!("{requests} requests were sent, and {least} are the least").into())
+            }
+            0 => Ok(()),
+            unanswered => Err(format!("{unanswered} requests were not answered").into()),
         }
     }
 

@@ -105,4 +105,9 @@ async fn logs_and_terminals_come_from_the_kubelet() {
         body["message"].as_str().is_some_and(|m| m.contains("error dialing backend: dial tcp 127.0.0.1:")),
         "{body}"
     );
+    let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "::1"}]}});
+    let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &address).await;
+    assert_eq!(code, 200, "{body}");
+    let (_, body, _) = send(&client, "GET", &format!("{pods}/p/log?container=a"), &Value::Null).await;
+    assert!(body["message"].as_str().is_some_and(|m| m.contains("dial tcp [::1]:")), "{body}");
 }

@@ -206,9 +206,17 @@ impl OpenApiDocuments {
         };
         Ok(generated.map(|document| {
             let document = Arc::new(document);
-            self.generated.lock().insert(key, (generation, document.clone()));
+            self.insert(registry, key, (generation, document.clone()));
             document
         }))
+    }
+
+    /// Keeps a document, and drops those of another generation: nobody asks for a version of definitions that
+    /// were deleted.
+    fn insert(&self, registry: &Registry, key: (String, DocumentEncoding), new: Generated) {
+        let mut documents = self.generated.lock();
+        documents.retain(|(path, _), (generated, _)| generation(registry, path) == Some(*generated));
+        documents.insert(key, new);
     }
 
     /// Generates `/openapi/v3`, which lists every document with its hash and therefore needs them all.
@@ -367,6 +375,25 @@ mod tests {
             Body::Full(bytes) => bytes,
             _ => panic!("documents are known as a whole"),
         }
+    }
+
+    #[test]
+    fn documents_of_what_is_gone_are_dropped() {
+        let documents = OpenApiDocuments::default();
+        let registry = Registry::builtin();
+        let kept = |path: &str| {
+            let key = (path.to_owned(), DocumentEncoding::Json);
+            let generation = generation(&registry, path).unwrap_or(7);
+            let document = CachedDocument::new(b"{}", "\"hash\"".to_owned()).unwrap();
+            documents.insert(&registry, key, (generation, Arc::new(document)));
+            let mut paths: Vec<String> =
+                documents.generated.lock().keys().map(|(path, _)| path.clone()).collect();
+            paths.sort();
+            paths.join(" ")
+        };
+        assert_eq!(kept("v3/apis/apps/v1"), "v3/apis/apps/v1");
+        assert_eq!(kept("v3/apis/gone.example.com/v1"), "v3/apis/apps/v1 v3/apis/gone.example.com/v1");
+        assert_eq!(kept("v2"), "v2 v3/apis/apps/v1");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hyper::body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use plinth_codec::url::join_host_port;
 use rustls::pki_types::ServerName;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -21,7 +22,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// DNS or TCP failed.
-    #[error("dial tcp {host}:{port}: {}", in_go(source))]
+    #[error("dial tcp {}: {}", join_host_port(host, port), in_go(source))]
     Dial {
         /// Host name.
         host: String,

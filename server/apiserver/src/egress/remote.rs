@@ -133,7 +133,8 @@ struct RemoteClient {
 pub struct RemoteApis {
     resolver: ServiceResolver,
     files: Option<(PathBuf, PathBuf)>,
-    identity: RwLock<Option<ClientCertificate>>,
+    identity: RwLock<Option<Arc<ClientCertificate>>>,
+    /// Each has the identity of when it was made; those of another one are not kept.
     clients: Mutex<HashMap<ClientKey, Arc<RemoteClient>>>,
     slots: Mutex<HashMap<ServicePort, Arc<Slots>>>,
     /// This server in `Via` headers: a request that carries it has come back.
@@ -177,7 +178,7 @@ impl RemoteApis {
         let (chain, key) = (read_certificates(certificate)?, read_key(key)?);
         // Finds a key that does not match.
         tls::config(ServerTrust::Anyone, Some((chain.clone(), key.clone_key())))?;
-        *self.identity.write() = Some((chain, key));
+        *self.identity.write() = Some(Arc::new((chain, key)));
         self.clients.lock().clear();
         Ok(())
     }
@@ -249,8 +250,7 @@ impl RemoteApis {
             client.idle.clear();
         }
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, client.origin.connect::<RemoteBody>()).await;
-        let Address { host, port } = client.address();
-        let timeout = |_| RemoteError::Unreachable(format!("dial tcp {host}:{port}: i/o timeout"));
+        let timeout = |_| RemoteError::Unreachable(format!("dial tcp {}: i/o timeout", client.address()));
         let mut sender = connected.map_err(timeout)?.map_err(|error| unreachable(&error))?;
         let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
         Ok(RemoteResponse { response, connection: RemoteConnection { client, sender } })
@@ -333,19 +333,26 @@ impl RemoteApis {
                 ServerTrust::Authorities(tls::authorities_or_system(&pem)?)
             }
         };
-        let identity = self.identity.read().as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+        let own = self.identity.read().clone();
+        let identity = own.as_deref().map(|(chain, key)| (chain.clone(), key.clone_key()));
         let config = tls::config(trust, identity).map_err(|_| AuthoritiesError::Certificate)?;
+        let authority = key.address.to_string();
         let Address { host, port } = key.address.clone();
-        let authority =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let tls = Some((config, key.server_name.clone()));
         let origin = Origin { host, port, authority, tls, authorization: None };
         let client = Arc::new(RemoteClient { origin, idle: Pool::default() });
         let mut clients = self.clients.lock();
-        if clients.len() >= MAX_CLIENTS {
-            clients.clear();
+        // A reload replaces the identity before it drops the clients.
+        let is_current = match (&own, &*self.identity.read()) {
+            (Some(own), Some(current)) => Arc::ptr_eq(own, current),
+            (own, current) => own.is_none() && current.is_none(),
+        };
+        if is_current {
+            if clients.len() >= MAX_CLIENTS {
+                clients.clear();
+            }
+            clients.insert(key, client.clone());
         }
-        clients.insert(key, client.clone());
         Ok(client)
     }
 }

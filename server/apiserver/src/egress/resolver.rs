@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use plinth_codec::url::join_host_port;
 use plinth_codec::Value;
 
 use plinth_api::ApiError;
@@ -51,6 +52,12 @@ pub struct Address {
     pub host: String,
     /// TCP port.
     pub port: u16,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&join_host_port(&self.host, self.port))
+    }
 }
 
 /// A random place to start from.

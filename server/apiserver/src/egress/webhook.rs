@@ -7,6 +7,7 @@ use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use parking_lot::Mutex;
+use plinth_codec::url::join_host_port;
 use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
@@ -94,12 +95,7 @@ impl WebhookTarget {
     }
 
     fn authority(&self) -> String {
-        let WebhookTarget { name, port, .. } = self;
-        if name.contains(':') {
-            format!("[{name}]:{port}")
-        } else {
-            format!("{name}:{port}")
-        }
+        join_host_port(&self.name, self.port)
     }
 
     /// Where to connect to.

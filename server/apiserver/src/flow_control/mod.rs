@@ -124,8 +124,7 @@ impl FlowControl {
     /// 400 when the parameter is not a duration (k8s.io/apiserver
     /// `pkg/endpoints/filters/request_deadline.go`).
     pub fn limit(&self, query: Option<&str>) -> Result<Duration, ApiError> {
-        let Some(query) = query.filter(|q| q.contains("timeout=")) else { return Ok(self.request_timeout) };
-        let given = plinth_api::query_parameter(query, "timeout");
+        let given = query.and_then(|query| plinth_api::query_parameter(query, "timeout"));
         let Some(text) = given.filter(|text| !text.is_empty()) else {
             return Ok(self.request_timeout);
         };

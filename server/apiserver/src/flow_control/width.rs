@@ -16,7 +16,8 @@ use plinth_api::{Query, RequestInfo, Verb};
 
 /// Objects per seat.
 const OBJECTS_PER_SEAT: u64 = 100;
-/// Collections with a known size.
+/// Collections with a known size. When there are more, those of deleted definitions among them, all are
+/// forgotten, and each is known again from its next full list.
 const MAX_COLLECTIONS: usize = 4096;
 
 /// Sizes of collections as of the last full list, by group and resource. The lock is held for a lookup.
@@ -33,9 +34,10 @@ impl CollectionSizes {
             return;
         }
         let mut sizes = self.sizes.write();
-        if sizes.len() < MAX_COLLECTIONS {
-            sizes.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
+        if sizes.len() >= MAX_COLLECTIONS {
+            sizes.clear();
         }
+        sizes.insert((group.to_owned(), resource.to_owned()), Arc::new(AtomicU64::new(count)));
     }
 
     fn find(&self, group: &str, resource: &str) -> Option<Arc<AtomicU64>> {
@@ -115,5 +117,19 @@ mod tests {
             assert_eq!(sizes.seats(&info, query, 10), seats, "{uri}");
             assert_eq!(sizes.seats(&info, query, 1), 1, "{uri}");
         }
+    }
+
+    #[test]
+    fn a_collection_is_known_however_many_were_before() {
+        let sizes = CollectionSizes::default();
+        for n in 0..=MAX_COLLECTIONS {
+            sizes.record("example.com", &format!("things{n}"), 1);
+        }
+        sizes.record("", "pods", 2500);
+        let Ok(Route::Resource(info)) = parse_route(&"GET".parse().unwrap(), "/api/v1/pods", None) else {
+            panic!("pods")
+        };
+        assert_eq!(sizes.seats(&info, None, 10), 10);
+        assert!(sizes.sizes.read().len() <= MAX_COLLECTIONS);
     }
 }

@@ -55,7 +55,7 @@ const CHECKS: &[Check] = &[
     By(progress_deadline),
 ];
 
-/// `maxUnavailable` and `maxSurge` cannot both be 0: no pod could be replaced.
+/// Only a rolling update has settings.
 fn strategy(object: &Part<'_>) {
     const UPDATE: &str = "spec.strategy.rollingUpdate";
     match object.text("spec.strategy.type") {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use plinth_codec::table::{Cell, Column, Now};
+use plinth_codec::url::join_host_port;
 use plinth_codec::{names, Value};
 
 use crate::checks::ports::{must_be_port, PROTOCOL_CHECKS};
@@ -105,8 +106,7 @@ fn endpoints_cell(endpoints: &Value, _: Now) -> Cell<'_> {
                     let ip = text(address, "ip");
                     match ports.get(i).map(|port| int_or_zero(port, "port")) {
                         None => Cow::Borrowed(ip),
-                        Some(port) if ip.contains(':') => Cow::Owned(format!("[{ip}]:{port}")),
-                        Some(port) => Cow::Owned(format!("{ip}:{port}")),
+                        Some(port) => Cow::Owned(join_host_port(ip, port)),
                     }
                 })
             })

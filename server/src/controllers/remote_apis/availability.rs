@@ -248,9 +248,8 @@ where
 async fn attempt(server: &Server, remote: &RemoteVersion) -> Result<(), String> {
     let apis = &server.remote_apis;
     let address = apis.resolve(&server.store, remote).await.map_err(|error| error.to_string())?;
-    let host = if address.host.contains(':') { format!("[{}]", address.host) } else { address.host.clone() };
     let path = remote.path();
-    let url = format!("https://{host}:{}{path}", address.port);
+    let url = format!("https://{address}{path}");
     let user = User::new(USER, &[MASTERS_GROUP]);
     match apis.probe(address, remote, &user, &path, ATTEMPT_TIME).await {
         Ok(status) if status.is_success() => Ok(()),

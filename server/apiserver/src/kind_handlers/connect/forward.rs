@@ -5,6 +5,7 @@ use std::time::Duration;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION};
 use hyper::{Request, Response, StatusCode};
+use plinth_codec::url::join_host_port;
 
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::context::Context;
@@ -41,10 +42,8 @@ pub(super) async fn forward(
         Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
         Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string()))?,
         Err(_) => {
-            return Err(unreachable(format!(
-                "dial tcp {}:{}: i/o timeout",
-                destination.host, destination.port
-            )))
+            let address = join_host_port(&destination.host, destination.port);
+            return Err(unreachable(format!("dial tcp {address}: i/o timeout")));
         }
     };
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
@@ -85,7 +84,7 @@ fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, Ap
     forward::remove_headers(&mut headers, |name| {
         ["impersonate-", "x-remote-"].iter().any(|prefix| name.as_str().starts_with(prefix))
     });
-    let host = format!("{}:{}", destination.host, destination.port);
+    let host = join_host_port(&destination.host, destination.port);
     headers.insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
     Ok(headers)
 }

@@ -76,10 +76,8 @@ pub(crate) async fn allocate(
             true => range.network(),
             false => free_address(cx, &networks, &family, &addresses).await?,
         };
-        if !cx.query.is_dry_run() {
-            let (key, value) = address_key(cx, new, address)?;
-            hold_free(&mut parts, key, value);
-        }
+        let (key, value) = address_key(cx, new, address)?;
+        hold_free(&mut parts, key, value);
         addresses.push(address);
     }
     service::set_addresses(new, &addresses);
@@ -144,10 +142,7 @@ async fn allocate_ports(
                 Holder::Other => allocated(),
                 Holder::None(conditions) => {
                     mine.insert(port);
-                    if !cx.query.is_dry_run() {
-                        let (key, value) = (port_key(port), owner.clone().into());
-                        hold(parts, key, value, conditions);
-                    }
+                    hold(parts, port_key(port), owner.clone().into(), conditions);
                     continue;
                 }
             },
