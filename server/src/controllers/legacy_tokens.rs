@@ -5,6 +5,7 @@
 //! use is recorded by day, so one pass a day suffices.
 
 use std::collections::HashSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -142,9 +143,12 @@ async fn run_pass(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTim
 
 async fn named_by_pods(server: &Arc<Server>, namespace: &str) -> Result<HashSet<SmolStr>, ApiError> {
     let cx = Context::internal(server, ("", "v1", "pods"), namespace, "", Verb::List)?;
-    let pods = server.store.objects(&cx.resource, namespace).await?;
-    let named = pods.iter().flat_map(of_pod).filter(|(kind, _)| *kind == ReferenceKind::Secret);
-    Ok(named.map(|(_, name)| name).collect())
+    let add = |named: &mut HashSet<SmolStr>, pod: Value| {
+        let secrets = of_pod(&pod).into_iter().filter(|(kind, _)| *kind == ReferenceKind::Secret);
+        named.extend(secrets.map(|(_, name)| name));
+        ControlFlow::Continue(())
+    };
+    server.store.visit(&cx.resource, namespace, |_| true, HashSet::new(), add).await
 }
 
 async fn mark(

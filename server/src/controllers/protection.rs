@@ -4,6 +4,7 @@
 //! Upstream: kubernetes `pkg/controller/volume/pvcprotection`, `pvprotection` and `vacprotection`. Objects in
 //! use are retried after a delay.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,8 +161,16 @@ async fn reconcile(
     let mut used = (protected.in_use)(&live);
     for ((group, version, plural), uses) in protected.users {
         let users = registry.internal(group, version, plural).ok_or_else(ApiError::no_such_resource)?;
-        let users = server.store.objects(users, namespace).await?;
-        used |= users.iter().any(|user| uses(user, name));
+        let (uses, name) = (*uses, name.to_owned());
+        let find = move |used: &mut bool, user: Value| {
+            *used |= uses(&user, &name);
+            if *used {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        used |= server.store.visit(users, namespace, |_| true, false, find).await?;
     }
     if used {
         return Err(ApiError::conflict(group, plural, name, "it is still used"));

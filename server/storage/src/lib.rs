@@ -68,6 +68,7 @@ use plinth_registry::{
     StorageForm, DEFINITION_RESOURCE as DEFINITIONS,
 };
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -254,12 +255,65 @@ impl Store {
         Ok((records.collect::<Result<_, _>>()?, revision))
     }
 
-    /// Every object of a small collection; all namespaces if `namespace` is empty.
-    pub async fn objects(&self, resource: &ResourceType, namespace: &str) -> Result<Vec<Value>, ApiError> {
-        let Some(form) = &resource.storage else { return Ok(Vec::new()) };
+    /// Every object of a collection that only administrators fill; all namespaces if `namespace` is empty. Of
+    /// one that users fill, all objects at once may take more memory than there is: see [`Store::visit`].
+    pub async fn objects(
+        &self,
+        resource: &Arc<ResourceType>,
+        namespace: &str,
+    ) -> Result<Vec<Value>, ApiError> {
+        let collect = |objects: &mut Vec<Value>, object: Value| {
+            objects.push(object);
+            ControlFlow::Continue(())
+        };
+        self.visit(resource, namespace, |_| true, Vec::new(), collect).await
+    }
+
+    /// Calls `each` with the objects of a collection whose headers `is_selected`, until it breaks, and returns
+    /// what it has made of `found`. All namespaces if `namespace` is empty. Runs on a thread that may block,
+    /// and holds one object at a time.
+    ///
+    /// # Errors
+    /// Errors of the read; 500 when an object cannot be decrypted or decoded.
+    pub async fn visit<T: Send + 'static>(
+        &self,
+        resource: &Arc<ResourceType>,
+        namespace: &str,
+        is_selected: impl Fn(&Header<'_>) -> bool + Send + 'static,
+        mut found: T,
+        mut each: impl FnMut(&mut T, Value) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Some(form) = &resource.storage else { return Ok(found) };
         let range = prefix_range(&collection_prefix(&form.prefix, namespace));
-        let (records, _) = self.records(range).await?;
-        records.iter().map(|record| object::decode_object(resource, record)).collect()
+        let (store, resource) = (self.clone(), resource.clone());
+        let visited = self.read(move |engine| {
+            let snapshot = engine.snapshot(At::Latest)?;
+            let mut entries = snapshot.range(&range);
+            while let Some(entry) = entries.next()? {
+                match store.selected(&resource, &entry, &is_selected) {
+                    Ok(None) => {}
+                    Ok(Some(object)) if each(&mut found, object).is_continue() => {}
+                    Ok(Some(_)) => break,
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Ok(Ok(found))
+        });
+        visited.await?
+    }
+
+    /// The object of an entry, if its header `is_selected`.
+    fn selected(
+        &self,
+        resource: &ResourceType,
+        entry: &Entry<'_>,
+        is_selected: impl Fn(&Header<'_>) -> bool,
+    ) -> Result<Option<Value>, ApiError> {
+        if !is_selected(&Header::parse(entry.value).map_err(ApiError::internal)?) {
+            return Ok(None);
+        }
+        let record = self.fetched(entry.to_record())?;
+        object::decode_object(resource, &record).map(Some)
     }
 
     /// Commits a transaction; `None` when a condition failed, so that the caller retries. From here on the

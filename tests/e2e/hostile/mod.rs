@@ -11,6 +11,7 @@
 //! | [`insiders`] | clients with some permissions: requests forwarded to kubelets, pods and services |
 //! | [`load`] | requests, watches and readers in numbers |
 //! | [`stored`] | small requests that take long |
+//! | [`collections`] | requests that concern many large objects |
 
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use plinth_tests::server::TestServer;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 mod bodies;
+mod collections;
 mod connections;
 mod http1;
 mod http2;

@@ -125,7 +125,7 @@ async fn what_a_list_is_charged_is_what_it_is_answered() {
         ("watch=1&timeoutSeconds=1", 3),
         ("watch=1&timeoutSeconds=1&resourceVersion=&resourceVersion=7", 3),
         ("watch=1&timeoutSeconds=1&sendInitialEvents=TRUE&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1", 3),
-        ("watch=1&timeoutSeconds=1&sendInitialEvents=0", 1),
+        ("watch=1&timeoutSeconds=1&sendInitialEvents=0&resourceVersionMatch=NotOlderThan", 1),
     ];
     let mut charged = seats(&mut admin).await;
     for (query, expected) in rows {

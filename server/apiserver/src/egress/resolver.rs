@@ -4,18 +4,21 @@
 //! Upstream: k8s.io/apiserver `pkg/util/proxy/proxy.go`.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 
 use plinth_codec::url::join_host_port;
 use plinth_codec::Value;
 
 use plinth_api::ApiError;
 use plinth_registry::ServicePort;
-use plinth_storage::{decode_object, Store};
+use plinth_storage::{decode_object, Header, Store};
 
 /// The Service of the API server itself.
 const OWN_SERVICE: (&str, &str, u16) = ("default", "kubernetes", 443);
 /// Label of an EndpointSlice: the name of its Service.
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Slices of a Service among whose endpoints one is chosen: users make as many as they like.
+const MAX_SLICES: usize = 100;
 
 /// Why a Service has no address, with upstream's messages.
 #[derive(Debug, thiserror::Error)]
@@ -115,7 +118,7 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
     record.map(|record| decode_object(services, &record)).transpose()
 }
 
-/// The EndpointSlices of a Service.
+/// The EndpointSlices of a Service with a ready endpoint, at most [`MAX_SLICES`].
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -124,9 +127,19 @@ pub async fn slices(store: &Store, namespace: &str, service: &str) -> Result<Vec
     let Some(slices) = registry.internal("discovery.k8s.io", "v1", "endpointslices") else {
         return Ok(Vec::new());
     };
-    let mut slices = store.objects(slices, namespace).await?;
-    slices.retain(|slice| slice.str_at(&["metadata", "labels", SERVICE_NAME]) == Some(service));
-    Ok(slices)
+    let service = service.to_owned();
+    let is_own = move |header: &Header<'_>| header.label(SERVICE_NAME) == Some(&*service);
+    let add = |found: &mut Vec<Value>, slice: Value| {
+        if slice.list_at(&["endpoints"]).iter().any(is_ready) {
+            found.push(slice);
+        }
+        if found.len() < MAX_SLICES {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    };
+    store.visit(slices, namespace, is_own, Vec::new(), add).await
 }
 
 fn cluster_address(service: &Value, target: &ServicePort) -> Result<Address, ResolveError> {

@@ -29,6 +29,8 @@ use plinth_storage::{decode_object, Fetched, Header, Stored, TerminatingObject};
 
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
+/// Bytes of them: a read ends with the object that exceeds it.
+const STEP_BYTES: usize = 4 << 20;
 /// Objects of a collection that are deleted at once.
 const DELETIONS: usize = 16;
 
@@ -281,7 +283,7 @@ pub(super) async fn delete_collection(
     // limit.
     list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
-    let plan = list::Plan::new(&cx, selection).await?;
+    let mut plan = list::Plan::new(&cx, selection).await?;
     let options = DeleteOptions::of(&cx, incoming).await?;
     let form = storage(&cx)?;
     let mut range = plan.range.clone();
@@ -289,18 +291,13 @@ pub(super) async fn delete_collection(
         0 => usize::MAX,
         limit => usize::try_from(limit).unwrap_or(usize::MAX),
     };
-    let snapshot = plan.snapshot(plan.at)?;
-    let mut values: Vec<(Bytes, plinth_engine::Revision)> = Vec::new();
-    // The key of the last object of a full page.
-    let mut last = Bytes::new();
-    let has_more = loop {
+    let snapshot = plan.hold()?;
+    let mut is_begun = false;
+    loop {
         let (mut found, next) = step(&cx, &snapshot, &range, &plan.selection).await?;
         let is_full = found.len() > left;
         found.truncate(left);
         left -= found.len();
-        if let Some((object_key, _)) = found.last() {
-            last = object_key.clone();
-        }
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, _)| async {
                 match split_key(&form.prefix, cx.resource.row.namespaced, object_key) {
@@ -309,37 +306,26 @@ pub(super) async fn delete_collection(
                 }
             });
             let deletions = join_all(deletions).await;
-            let is_begun = !values.is_empty() || deletions.iter().any(Result::is_ok);
-            for ((_, record), deleted) in some.iter().zip(deletions) {
+            is_begun |= deletions.iter().any(Result::is_ok);
+            for deleted in deletions {
                 match deleted {
-                    // The response contains the objects as listed.
-                    Ok(Deleted::Gone { .. } | Deleted::Pending { .. }) => {}
-                    Ok(Deleted::Unreadable) => continue,
+                    Ok(_) => {}
                     // Deleted concurrently.
                     Err(error) if error.code == 404 => {}
                     // It says that nothing was written, which is so for one object and not for all.
                     Err(error) if error.code == 503 && is_begun => return Err(ApiError::timeout()),
                     Err(error) => return Err(error),
                 }
-                values.push((record.value.clone(), record.mod_revision));
             }
         }
         match next {
             Some(next) if !is_full => range = next,
-            _ => break is_full,
+            _ => break,
         }
-    };
-    let revision = snapshot.revision();
+    }
     drop(snapshot);
-    let meta = tokio::task::spawn_blocking(move || plan.meta(revision, has_more.then_some(&last[..])));
-    let meta = meta.await.map_err(ApiError::internal)??;
-    cx.slot
-        .acquire_for_size(values.iter().map(|(value, _)| value.len()).sum(), &cx.server.large_requests)
-        .await;
-    let items = values.iter().map(|(v, r)| Item::new(v, *r)).collect::<Result<Vec<_>, _>>()?;
-    let mut out = Vec::with_capacity(4096);
-    representation.whole_list(&meta, &items, &mut out)?;
-    Ok(respond(StatusCode::OK, representation.content_type(Shape::List), out))
+    // The objects as listed.
+    list::respond_listed(&cx, plan, representation).await
 }
 
 /// What remains of a collection after all of its objects were deleted.
@@ -446,22 +432,18 @@ async fn step(
     selection: &Selection,
 ) -> Result<(FoundObjects, Option<plinth_engine::KeyRange>), ApiError> {
     let (snapshot, wanted) = (snapshot.clone(), range.clone());
-    let found: Vec<Record> = cx
-        .server
-        .store
-        .read(move |_| {
-            let mut entries = snapshot.range(&wanted);
-            let mut found = Vec::new();
-            while found.len() < COLLECTION_STEP {
-                match entries.next()? {
-                    Some(entry) => found.push(entry.to_record()),
-                    None => break,
-                }
-            }
-            Ok(found)
-        })
-        .await?;
-    let next = (found.len() == COLLECTION_STEP).then(|| found.last().map(|r| range.after(&r.key))).flatten();
+    let read = cx.server.store.read(move |_| {
+        let mut entries = snapshot.range(&wanted);
+        let (mut found, mut bytes) = (Vec::<Record>::new(), 0);
+        while found.len() < COLLECTION_STEP && bytes < STEP_BYTES {
+            let Some(entry) = entries.next()? else { return Ok((found, true)) };
+            bytes += entry.value.len();
+            found.push(entry.to_record());
+        }
+        Ok((found, false))
+    });
+    let (found, is_at_end) = read.await?;
+    let next = found.last().filter(|_| !is_at_end).map(|record| range.after(&record.key));
     let mut selected = Vec::with_capacity(found.len());
     let mut fetched = Vec::with_capacity(found.len());
     for record in found {

@@ -4,6 +4,8 @@
 //! write before the pod is deleted; if the server crashes in between, the disruption controller finds that
 //! the pod still exists and removes the entry of `disruptedPods` after two minutes, as with upstream.
 
+use std::ops::ControlFlow;
+
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
 use plinth_codec::selector::LabelSelector;
@@ -169,13 +171,21 @@ fn allows_unhealthy(budget: &Value) -> bool {
 async fn budgets_of(pods: &Context, pod: &Value) -> Result<Vec<Value>, ApiError> {
     let budgets = pods.registry.internal("policy", "v1", "poddisruptionbudgets");
     let budgets = budgets.ok_or_else(ApiError::no_such_resource)?;
-    let all = pods.server.store.objects(budgets, &pods.info.namespace).await?;
-    let label = |key: &str| pod.str_at(&["metadata", "labels", key]);
-    let selects = |budget: &Value| {
+    let labels = pod.at(&["metadata", "labels"]).cloned().unwrap_or_default();
+    let keep_selecting = move |selecting: &mut Vec<Value>, budget: Value| {
         let selector = budget.at(&["spec", "selector"]).filter(|s| !s.is_null());
-        selector.is_some() && LabelSelector::from_object(selector).is_ok_and(|s| s.matches(label))
+        let label = |key: &str| labels.str_at(&[key]);
+        if selector.is_some() && LabelSelector::from_object(selector).is_ok_and(|s| s.matches(label)) {
+            selecting.push(budget);
+        }
+        // More than one is an error already.
+        if selecting.len() > 1 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
-    Ok(all.into_iter().filter(selects).collect())
+    pods.server.store.visit(budgets, &pods.info.namespace, |_| true, Vec::new(), keep_selecting).await
 }
 
 /// Sets the reason in the pod's conditions, and deletes it.

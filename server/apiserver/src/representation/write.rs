@@ -56,23 +56,6 @@ impl Representation {
         Ok(true)
     }
 
-    /// Writes a list of items in memory.
-    ///
-    /// # Errors
-    /// 500 when an item cannot be read or the encoding fails.
-    pub fn whole_list(&self, meta: &ListMeta, items: &[Item<'_>], out: &mut Vec<u8>) -> Result<(), ApiError> {
-        let mut list = ListWriter::new(self)?;
-        let lengths = Lengths::default();
-        let mut first_pass = FirstPass::new(&lengths);
-        if list.needs_totals() {
-            items.iter().try_for_each(|item| first_pass.item(&[], item, &mut list))?;
-        }
-        let totals = first_pass.totals();
-        list.start(Some(meta), totals, out)?;
-        items.iter().try_for_each(|item| list.item(item, out))?;
-        list.end(meta, false, totals, out)
-    }
-
     /// Writes one watch event with its framing; `with_columns` means that a Table includes its column
     /// definitions.
     ///

@@ -17,6 +17,8 @@ use plinth_storage::{Fetched, Header, IndexBuilder};
 
 /// Objects per call of a conversion webhook.
 const BATCH: usize = 500;
+/// Bytes of them: a batch ends with the object that exceeds it.
+const BATCH_BYTES: usize = 8 << 20;
 
 /// A scan over the objects of a range at one revision, in the served version. It can be stopped after any
 /// object, suspended, and resumed on another thread. Blocks: the webhook is called for `BATCH` objects at a
@@ -201,9 +203,10 @@ impl Scan {
                     return Ok(false);
                 }
             }
-            let mut batch = Vec::new();
-            while batch.len() < BATCH {
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            while batch.len() < BATCH && bytes < BATCH_BYTES {
                 let Some(entry) = self.source.next()? else { break };
+                bytes += entry.value.len();
                 batch.push(self.reader.store().fetched(entry.to_record())?);
             }
             if batch.is_empty() {

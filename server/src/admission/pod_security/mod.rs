@@ -8,6 +8,8 @@ mod policy;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use plinth_codec::Value;
 
@@ -16,6 +18,8 @@ use self::policy::{Level, NamespacePolicy, Standard};
 pub(super) use self::settings::PodSecuritySettings;
 use super::{Call, Operation};
 use plinth_api::{metadata_text, ApiError, Cause};
+use plinth_engine::At;
+use plinth_registry::{collection_prefix, prefix_range};
 use plinth_storage::Header;
 
 pub(super) const NAME: &str = "PodSecurity";
@@ -28,7 +32,9 @@ const AUDIT_VIOLATIONS: &str = "pod-security.kubernetes.io/audit-violations";
 /// Subresources of pods that do not change their privileges.
 const HARMLESS: &[&str] = &["exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"];
 /// Maximum number of existing pods that are checked when a namespace's level changes.
-const PODS_CHECKED: usize = 3000;
+const PODS_CHECKED: u64 = 3000;
+/// For so long they are.
+const CHECK_TIME: Duration = Duration::from_secs(1);
 
 /// The path of the pod template in a workload.
 fn template_path(plural: &str) -> &'static [&'static str] {
@@ -197,26 +203,49 @@ async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), Ap
     warn_of_existing_pods(call, name, new).await
 }
 
-/// Warns of existing pods that the new level would deny: each violation once, with the first pod and the
-/// number of others.
-async fn warn_of_existing_pods(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
-    let pods = call.cx.registry.internal("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
-    let pods = call.cx.server.store.objects(pods, namespace).await?;
-    let mut found: BTreeMap<String, (String, usize)> = BTreeMap::new();
-    for pod in pods.iter().take(PODS_CHECKED) {
+/// What the existing pods of a namespace violate.
+#[derive(Default)]
+struct CheckedPods {
+    /// By the reasons: the first pod, and how many there are.
+    found: BTreeMap<String, (String, usize)>,
+    count: u64,
+}
+
+impl CheckedPods {
+    fn add(&mut self, pod: &Value, standard: Standard) {
+        self.count += 1;
         let violated = pod_of(pod).map(|pod| violations(&pod, standard)).unwrap_or_default();
         if !violated.is_empty() {
             let reasons: Vec<String> = violated.into_iter().map(|v| v.reason).collect();
-            let entry = found.entry(reasons.join(", "));
+            let entry = self.found.entry(reasons.join(", "));
             let (_, count) = entry.or_insert_with(|| (metadata_text(pod, "name").to_owned(), 0));
             *count += 1;
         }
     }
+}
+
+/// Warns of existing pods that the new level would deny: each violation once, with the first pod and the
+/// number of others.
+async fn warn_of_existing_pods(call: &Call<'_>, namespace: &str, standard: Standard) -> Result<(), ApiError> {
+    let pods = call.cx.registry.internal("", "v1", "pods").ok_or_else(ApiError::no_such_resource)?;
+    let store = &call.cx.server.store;
+    let range = pods.storage.as_ref().map(|form| collection_prefix(&form.prefix, namespace));
+    let range = prefix_range(&range.ok_or_else(ApiError::no_such_resource)?);
+    let existing = store.read(move |engine| engine.snapshot(At::Latest)?.count(&range)).await?;
+    let until = Instant::now() + CHECK_TIME;
+    let check = move |checked: &mut CheckedPods, pod: Value| {
+        checked.add(&pod, standard);
+        match checked.count < PODS_CHECKED && Instant::now() < until {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        }
+    };
+    let CheckedPods { found, count } =
+        store.visit(pods, namespace, |_| true, CheckedPods::default(), check).await?;
     let warnings = &call.cx.warnings;
-    if pods.len() > PODS_CHECKED {
+    if count < existing {
         warnings.add(format!(
-            "new PodSecurity enforce level only checked against the first {PODS_CHECKED} of {} existing pods",
-            pods.len()
+            "new PodSecurity enforce level only checked against the first {count} of {existing} existing pods"
         ));
     }
     if !found.is_empty() {

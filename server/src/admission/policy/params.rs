@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
+use plinth_engine::Entry;
 
 use super::super::Call;
 use plinth_api::ApiError;
@@ -108,15 +109,15 @@ async fn selected(
     let Some(form) = &resource.storage else { return Ok(Vec::new()) };
     let selector = LabelSelector::from_object(selector).map_err(ApiError::internal)?;
     let range = prefix_range(&collection_prefix(&form.prefix, namespace));
-    let (records, _) = call.cx.server.store.records(range).await?;
-    let mut chosen = Vec::new();
-    for record in records {
-        let header = Header::parse(&record.value).map_err(ApiError::internal)?;
-        if selector.matches(|key| header.label(key)) {
-            chosen.push(record);
-        }
-    }
-    served(call, resource, chosen).await
+    let is_selected = move |entry: &Entry<'_>| {
+        // One whose header cannot be read is left to whoever decodes it, with the error.
+        let matches = |header: Header<'_>| selector.matches(|key| header.label(key));
+        Header::parse(entry.value).map_or(true, matches).then(|| entry.to_record())
+    };
+    let store = &call.cx.server.store;
+    let (records, _) = store.scan(range, is_selected).await?;
+    let records = records.into_iter().map(|record| store.fetched(record));
+    served(call, resource, records.collect::<Result<_, _>>()?).await
 }
 
 async fn served(

@@ -102,7 +102,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
         journal_settings::watch(&server, journal.clone());
         Membership { server, journal, id, address: advertised, dir }.start();
     }
-    create_objects(&server, &options, (&pki, dir.stage()), advertised, levels).await?;
+    create_objects(&server, dir.stage(), advertised, levels).await?;
     start_controllers(&server, &options, &pki, plugins, replica.as_ref().map(|replica| (replica, source)))?;
     let lease = host_name().map(|host| IdentityLease::new(&host, replica.as_ref().map(|replica| replica.id)));
     if let Some(lease) = &lease {
@@ -390,8 +390,7 @@ fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<C
 /// Creates and repairs the objects that every cluster has, and starts what goes on doing so.
 async fn create_objects(
     server: &Arc<Server>,
-    options: &ServeOptions,
-    (pki, stage): (&Pki, Stage),
+    stage: Stage,
     advertised: SocketAddr,
     levels: Option<Levels>,
 ) -> Result<(), ServeError> {

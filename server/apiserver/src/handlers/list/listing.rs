@@ -284,7 +284,7 @@ impl Plan {
 
     /// Records the size of the collection for flow control.
     fn record_size(&self, scan: &Scan, at_end: bool) {
-        if at_end && self.covers_resource() && !scan.is_by_keys() {
+        if at_end && self.covers_resource() && !scan.is_by_keys() && !self.is_held() {
             let (group, plural) = (self.resource.group(), self.resource.plural());
             self.server.flow_control.sizes.record(group, plural, scan.scanned());
         }

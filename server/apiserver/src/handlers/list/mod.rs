@@ -73,6 +73,17 @@ pub(super) fn validate_options(cx: &Context) -> Result<(), ApiError> {
     }
 }
 
+/// Answers with the list of a plan, not compressed.
+pub(super) async fn respond_listed(
+    cx: &Context,
+    plan: Plan,
+    representation: Representation,
+) -> Result<Response<Body>, ApiError> {
+    let content_type = representation.content_type(Shape::List);
+    let body = stream(cx, plan, representation, false).await?;
+    Ok(respond(StatusCode::OK, content_type, body))
+}
+
 /// Starts producing the list, and waits for its first chunk.
 async fn stream(
     cx: &Context,

@@ -27,6 +27,8 @@ pub(in crate::handlers) struct Plan {
     pub(in crate::handlers) limit: u64,
     /// Whether the request has a continue token.
     continues: bool,
+    /// The state that is read, once it is held.
+    held: Option<Snapshot>,
     pub(in crate::handlers) selection: Selection,
     pub(super) resource: Arc<plinth_registry::ResourceType>,
     pub(super) server: Arc<Server>,
@@ -106,7 +108,36 @@ impl Plan {
         }
         let (resource, server) = (cx.resource.clone(), cx.server.clone());
         let continues = q.continue_token.is_some();
-        Ok(Plan { at, range, prefix, collection, returned, limit, continues, selection, resource, server })
+        let held = None;
+        Ok(Plan {
+            at,
+            range,
+            prefix,
+            collection,
+            returned,
+            limit,
+            continues,
+            held,
+            selection,
+            resource,
+            server,
+        })
+    }
+
+    /// Holds the state that is read: whatever is deleted or compacted from now on, the list shows it.
+    ///
+    /// # Errors
+    /// 410 when it was compacted.
+    pub(in crate::handlers) fn hold(&mut self) -> Result<Snapshot, ApiError> {
+        let snapshot = self.snapshot(self.at)?;
+        self.at = At::Exact(snapshot.revision());
+        self.held = Some(snapshot.clone());
+        Ok(snapshot)
+    }
+
+    /// Whether the state was held before the list began: its objects may be gone by now.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
     }
 
     /// Whether the list covers all namespaces from the beginning.
@@ -117,6 +148,9 @@ impl Plan {
     }
 
     pub(in crate::handlers) fn snapshot(&self, at: At) -> Result<Snapshot, ApiError> {
+        if let Some(held) = self.held.as_ref().filter(|_| at == self.at) {
+            return Ok(held.clone());
+        }
         match self.server.store.engine().snapshot(at) {
             Ok(snapshot) => Ok(snapshot),
             Err(plinth_engine::Error::Compacted { requested, oldest }) => {

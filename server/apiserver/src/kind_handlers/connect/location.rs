@@ -5,12 +5,14 @@
 //! `pkg/kubelet/client`.
 
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 
 use plinth_codec::Value;
 
 use crate::context::Context;
+use crate::egress::resolver::SERVICE_NAME;
 use plinth_api::{metadata_text, ApiError, Reason, Verb};
-use plinth_storage::decode_object;
+use plinth_storage::{decode_object, Header};
 
 /// Default port of a kubelet.
 const KUBELET_PORT: i64 = 10250;
@@ -291,10 +293,17 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
         .registry
         .internal("discovery.k8s.io", "v1", "endpointslices")
         .ok_or_else(ApiError::no_such_resource)?;
-    let slices = cx.server.store.objects(slices, &cx.info.namespace).await?;
-    let own =
-        |slice: &&Value| slice.str_at(&["metadata", "labels", "kubernetes.io/service-name"]) == Some(name);
-    let found = slices.iter().filter(own).find_map(|slice| endpoint(slice, wanted));
+    let (name, wanted) = (name.to_owned(), wanted.to_owned());
+    let is_own = move |header: &Header<'_>| header.label(SERVICE_NAME) == Some(&*name);
+    let find = move |found: &mut Option<(String, u16)>, slice: Value| {
+        *found = endpoint(&slice, &wanted);
+        if found.is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let found = cx.server.store.visit(slices, &cx.info.namespace, is_own, None, find).await?;
     let none = || {
         let what = format!("no endpoints available for service {id:?}");
         ApiError::new(503, Reason::ServiceUnavailable, what)
