@@ -292,8 +292,11 @@ impl Store {
             while let Some(entry) = entries.next()? {
                 match store.selected(&resource, &entry, &is_selected) {
                     Ok(None) => {}
-                    Ok(Some(object)) if each(&mut found, object).is_continue() => {}
-                    Ok(Some(_)) => break,
+                    Ok(Some(object)) => {
+                        if each(&mut found, object).is_break() {
+                            break;
+                        }
+                    }
                     Err(error) => return Ok(Err(error)),
                 }
             }

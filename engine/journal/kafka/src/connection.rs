@@ -49,10 +49,10 @@ impl CallError {
     /// As the error of a call that reads. What one broker refuses another one may give.
     pub(crate) fn of_reading(self) -> Error {
         match self {
-            CallError::NotMade(message)
-            | CallError::Unknown(message)
-            | CallError::Denied(message)
-            | CallError::Refused(message) => Error::Unavailable { message },
+            CallError::NotMade(message) | CallError::Unknown(message) | CallError::Refused(message) => {
+                Error::Unavailable { message }
+            }
+            CallError::Denied(message) => Error::Denied { message },
         }
     }
 

@@ -1,5 +1,7 @@
 //! Error codes of Kafka's protocol (`Errors.java`).
 
+use plinth_journal::Error;
+
 /// The codes that are handled differently from each other.
 pub(crate) mod code {
     pub(crate) const NONE: i16 = 0;
@@ -23,6 +25,14 @@ pub(crate) mod code {
     pub(crate) const INVALID_RECORD: i16 = 87;
     pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
     pub(crate) const INCONSISTENT_TOPIC_ID: i16 = 103;
+}
+
+/// The error of a call that a broker has answered with a code: it may pass, or somebody has to grant a right.
+pub(crate) fn error_of(error: i16, message: String) -> Error {
+    match error {
+        code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => Error::Denied { message },
+        _ => Error::Unavailable { message },
+    }
 }
 
 /// Names of error codes, for messages.

@@ -13,14 +13,38 @@ use plinth_journal::{Error, Position, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::{CallError, Connection};
-use crate::error_code::{code, error_name};
-use crate::shared::{Leader, Shared, Topic};
+use crate::error_code::{code, error_name, error_of};
+use crate::shared::{Leader, LeaderState, Shared, Topic};
 use crate::wire::{self, ListedOffset, Place, View};
 
 /// Other replicas are asked, too, when the ones that were have not answered for so long.
 const HEDGE: Duration = Duration::from_millis(100);
+/// Brokers that start again lag behind the newest leader for less.
+const LAG: Duration = Duration::from_secs(10);
 /// Leaders that are asked for the end before that fails.
 const ATTEMPTS: usize = 2;
+
+impl LeaderState {
+    /// Refuses what a broker says that does not know the newest leader. It lags, or all do for longer: then
+    /// they were put back to an old copy, and whoever operates them is told.
+    fn check_epoch(&mut self, found: i32, now: Instant) -> Result<()> {
+        let Some(newest) = self.newest.as_ref().filter(|newest| newest.epoch > found) else {
+            self.outdated_since = None;
+            return Ok(());
+        };
+        let since = *self.outdated_since.get_or_insert(now);
+        if now.saturating_duration_since(since) < LAG {
+            let message = "a broker does not know the newest leader".to_owned();
+            return Err(Error::Unavailable { message });
+        }
+        let message = format!(
+            "the brokers that answer know the partition at leader epoch {found}, and this replica has used it at \
+             epoch {}: they lag, or Kafka was put back to an old copy, which lacks records that were answered",
+            newest.epoch
+        );
+        Err(Error::Denied { message })
+    }
+}
 
 impl Shared {
     /// The leader; asked for where it is not known or has failed.
@@ -51,12 +75,7 @@ impl Shared {
             return Err(unavailable("a broker does not know the partition"));
         };
         let mut state = self.leader.lock();
-        match &state.newest {
-            Some(newest) if newest.epoch > partition.leader_epoch => {
-                return Err(unavailable("a broker does not know the newest leader"));
-            }
-            _ => {}
-        }
+        state.check_epoch(partition.leader_epoch, Instant::now())?;
         let address = view.brokers.iter().find(|(id, _)| *id == partition.leader).map(|(_, address)| address);
         let Some(address) = address else {
             return Err(unavailable("the partition has no leader: too few of its replicas are up"));
@@ -104,7 +123,7 @@ impl Shared {
             code::NONE => "deleted and recreated",
             code::UNKNOWN_TOPIC_OR_PARTITION => "deleted",
             error => {
-                return Err(Error::Unavailable { message: format!("topic {name:?}: {}", error_name(error)) });
+                return Err(error_of(error, format!("topic {name:?}: {}", error_name(error))));
             }
         };
         let message = format!(
@@ -164,7 +183,7 @@ impl Shared {
                 self.suspect(leader);
                 let message =
                     format!("{} does not say where the journal ends: {}", leader.address, error_name(error));
-                Err(Error::Unavailable { message })
+                Err(error_of(error, message))
             }
         }
     }
@@ -262,5 +281,27 @@ fn position(offset: i64) -> Result<Position> {
         Err(_) => {
             Err(Error::Unavailable { message: format!("Kafka says that the journal ends at {offset}") })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brokers_that_know_an_earlier_leader_for_long_are_named() {
+        let newest = Leader { broker: 1, epoch: 7, address: "a:1".to_owned(), replicas: vec![1, 2, 3] };
+        let mut state = LeaderState { newest: Some(Arc::new(newest)), ..LeaderState::default() };
+        let start = Instant::now();
+        let mut check =
+            |epoch: i32, seconds: u64| state.check_epoch(epoch, start + Duration::from_secs(seconds));
+        assert_eq!(check(7, 0), Ok(()));
+        assert!(matches!(check(5, 1), Err(Error::Unavailable { .. })));
+        assert!(matches!(check(6, 10), Err(Error::Unavailable { .. })));
+        let denied = check(5, 11).unwrap_err();
+        assert!(matches!(&denied, Error::Denied { message } if message.contains("epoch 5")), "{denied}");
+        // One that knows it again sets that back.
+        assert_eq!(check(8, 12), Ok(()));
+        assert!(matches!(check(5, 13), Err(Error::Unavailable { .. })));
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Leader {
 #[derive(Default)]
 pub(crate) struct LeaderState {
     pub newest: Option<Arc<Leader>>,
+    /// Since when all brokers that answered know an earlier one only.
+    pub outdated_since: Option<Instant>,
     /// Whether it has not answered as a leader does.
     pub is_suspect: bool,
     /// The replica that has confirmed it last.

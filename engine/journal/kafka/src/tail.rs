@@ -8,7 +8,7 @@ use bytes::Bytes;
 use plinth_journal::{Entry, Error, Position, Result, Tail};
 
 use crate::connection::{CallError, Connection};
-use crate::error_code::{code, error_name};
+use crate::error_code::{code, error_name, error_of};
 use crate::records::{self, KafkaRecord, Unreadable};
 use crate::shared::{Leader, Shared, Topic};
 use crate::wire::{self, FetchOptions, Fetched, Place};
@@ -64,7 +64,7 @@ impl KafkaTail {
                 self.shared.suspect(&self.leader);
                 self.shared.leader(&self.topic)?;
                 let message = format!("{}: {}", self.leader.address, error_name(error));
-                return Err(Error::Unavailable { message });
+                return Err(error_of(error, message));
             }
         }
         let records = records::decode(fetched.records).map_err(damaged)?;
