@@ -4,12 +4,10 @@ use plinth_codec::negotiate::{Encoding, Transform};
 use plinth_codec::{cbor, protobuf, Value};
 use plinth_engine::Revision;
 
-use super::item::{EventType, Item, ListMeta};
-use super::list::{FirstPass, ListWriter};
+use super::item::{EventType, Item};
 use super::negotiated::Representation;
 use super::{json, table, tree};
 use plinth_api::ApiError;
-use plinth_storage::Lengths;
 
 impl Representation {
     /// Writes one object.
