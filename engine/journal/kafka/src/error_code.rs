@@ -70,3 +70,23 @@ pub(crate) fn error_name(error: i16) -> String {
     };
     name.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::CallError;
+
+    #[test]
+    fn what_needs_a_right_is_no_outage() {
+        for (error, is_denied) in
+            [(code::TOPIC_AUTHORIZATION_FAILED, true), (code::CLUSTER_AUTHORIZATION_FAILED, true), (6, false)]
+        {
+            let error = error_of(error, "why".to_owned());
+            assert_eq!(matches!(error, Error::Denied { .. }), is_denied, "{error}");
+            assert!(error.is_transient(), "it is waited for");
+        }
+        let refused = CallError::Denied("the password is another one".to_owned()).of_reading();
+        assert!(refused.refusal().is_some(), "{refused}");
+        assert!(CallError::Refused("a certificate".to_owned()).of_reading().refusal().is_none());
+    }
+}
