@@ -399,6 +399,12 @@ impl Engine {
         self.0.replica.as_ref()?.silence()
     }
 
+    /// What the last call of the journal said that failed, while it does not answer as it should; none in a
+    /// single store.
+    pub fn journal_error(&self) -> Option<String> {
+        self.0.replica.as_ref()?.last_error()
+    }
+
     /// Why the journal refuses what it is asked for, where it answers and does.
     pub fn journal_refusal(&self) -> Option<String> {
         self.0.replica.as_ref()?.refusal_of_journal()

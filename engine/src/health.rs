@@ -114,6 +114,12 @@ pub enum Warning {
         /// Why, and what to do.
         message: String,
     },
+    /// The journal has not answered for ten seconds. Said once, until it answers.
+    #[error("the journal does not answer, so writes and reads of the most recent state wait: {message}")]
+    JournalAway {
+        /// What the last call said.
+        message: String,
+    },
     /// Another replica has applied the same records with a different result. This one stops unless more of
     /// the others agree with it.
     #[error(

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,14 +25,44 @@ fn open(dir: &tempfile::TempDir, journal: &SimulatedJournal, id: u16) -> Engine 
     Engine::open_replicated(Options::new(dir.path()), replica(journal, id)).unwrap()
 }
 
-/// A journal that says of some appends that they were not made, and makes them.
-struct Lying {
+/// A journal that is altered while it is used.
+struct Altered {
     journal: plinth_journal::simulated::SimulatedClient,
+    /// It says of appends that they were not made, and makes them.
     lies: AtomicBool,
+    /// Its end goes back.
+    has_lost: AtomicBool,
+    /// It answers and refuses.
+    refuses: AtomicBool,
+    /// Bytes of the largest record that it takes, whatever it says.
+    most_bytes: AtomicUsize,
 }
 
-impl Journal for Lying {
+impl Altered {
+    fn new(journal: &SimulatedJournal) -> Arc<Altered> {
+        Arc::new(Altered {
+            journal: journal.client(1),
+            lies: AtomicBool::new(false),
+            has_lost: AtomicBool::new(false),
+            refuses: AtomicBool::new(false),
+            most_bytes: AtomicUsize::new(usize::MAX),
+        })
+    }
+
+    fn replica(self: &Arc<Altered>) -> Replica {
+        Replica { journal: Arc::clone(self) as _, cluster: CLUSTER, id: ReplicaId(1) }
+    }
+}
+
+impl Journal for Altered {
     fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        if self.refuses.load(Ordering::Relaxed) {
+            return Err(JournalError::Denied { message: "the user was revoked".to_owned() });
+        }
+        let (size, limit) = (record.len(), self.most_bytes.load(Ordering::Relaxed));
+        if size > limit {
+            return Err(JournalError::TooLarge { size, limit });
+        }
         let position = self.journal.append(record)?;
         match self.lies.load(Ordering::Relaxed) {
             true => Err(JournalError::Unavailable { message: "a lie".to_owned() }),
@@ -43,7 +73,10 @@ impl Journal for Lying {
         self.journal.read(from)
     }
     fn end(&self) -> Result<Position, JournalError> {
-        self.journal.end()
+        match self.has_lost.load(Ordering::Relaxed) {
+            true => Ok(Position::new(1)),
+            false => self.journal.end(),
+        }
     }
     fn trim(&self, before: Position) -> Result<(), JournalError> {
         self.journal.trim(before)
@@ -59,9 +92,8 @@ impl Journal for Lying {
 fn nobody_is_answered_with_the_outcome_of_another_record() {
     for is_applied_before in [false, true] {
         let (journal, dir) = (SimulatedJournal::new(1), scratch());
-        let lying = Arc::new(Lying { journal: journal.client(1), lies: AtomicBool::new(false) });
-        let replica = Replica { journal: Arc::clone(&lying) as _, cluster: CLUSTER, id: ReplicaId(1) };
-        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), replica).unwrap();
+        let lying = Altered::new(&journal);
+        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lying.replica()).unwrap();
         while stepper.propose() || stepper.apply().unwrap() {}
         let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
         let mut first = write("first");
@@ -110,39 +142,11 @@ fn a_journal_that_lost_records_and_went_on_is_refused() {
     drop(open(&dir, &other, 1));
 }
 
-/// A journal whose end goes back.
-struct Losing {
-    journal: Arc<dyn Journal>,
-    has_lost: AtomicBool,
-}
-
-impl Journal for Losing {
-    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
-        self.journal.append(record)
-    }
-    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
-        self.journal.read(from)
-    }
-    fn end(&self) -> Result<Position, JournalError> {
-        match self.has_lost.load(Ordering::Relaxed) {
-            true => Ok(Position::new(1)),
-            false => self.journal.end(),
-        }
-    }
-    fn trim(&self, before: Position) -> Result<(), JournalError> {
-        self.journal.trim(before)
-    }
-    fn max_record_bytes(&self) -> usize {
-        self.journal.max_record_bytes()
-    }
-}
-
 #[test]
 fn a_read_of_the_most_recent_state_notices_that_records_are_lost() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
-    let losing = Arc::new(Losing { journal: Arc::new(journal.client(1)), has_lost: AtomicBool::new(false) });
-    let replica = Replica { journal: Arc::clone(&losing) as _, ..replica(&journal, 1) };
-    let engine = Engine::open_replicated(Options::new(dir.path()), replica).unwrap();
+    let losing = Altered::new(&journal);
+    let engine = Engine::open_replicated(Options::new(dir.path()), losing.replica()).unwrap();
     put(&engine, "key", b"value");
     let in_time = || Instant::now() + Duration::from_secs(60);
     engine.read_barrier().wait_until(in_time()).expect("in time").unwrap();
@@ -192,42 +196,14 @@ fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses
     put(&second, "goes on", b"");
 }
 
-/// A journal that answers and refuses, while it does.
-struct Refusing {
-    journal: plinth_journal::simulated::SimulatedClient,
-    refuses: AtomicBool,
-}
-
-impl Journal for Refusing {
-    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
-        match self.refuses.load(Ordering::Relaxed) {
-            true => Err(JournalError::Denied { message: "the user was revoked".to_owned() }),
-            false => self.journal.append(record),
-        }
-    }
-    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
-        self.journal.read(from)
-    }
-    fn end(&self) -> Result<Position, JournalError> {
-        self.journal.end()
-    }
-    fn trim(&self, before: Position) -> Result<(), JournalError> {
-        self.journal.trim(before)
-    }
-    fn max_record_bytes(&self) -> usize {
-        self.journal.max_record_bytes()
-    }
-}
-
 #[test]
 fn a_journal_that_refuses_is_named_once_and_used_again() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
-    let refusing = Arc::new(Refusing { journal: journal.client(1), refuses: AtomicBool::new(false) });
-    let replica = Replica { journal: Arc::clone(&refusing) as _, ..replica(&journal, 1) };
+    let refusing = Altered::new(&journal);
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&warnings);
     let options = Options::new(dir.path()).on_warning(move |warning| noted.lock().push(warning.to_string()));
-    let engine = Engine::open_replicated(options, replica).unwrap();
+    let engine = Engine::open_replicated(options, refusing.replica()).unwrap();
     put(&engine, "before", b"");
     refusing.refuses.store(true, Ordering::Relaxed);
     let mut refused = engine.transact(Transaction::new().put("refused", ""));
@@ -245,4 +221,27 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
     let warnings = warnings.lock();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("the user was revoked"), "{warnings:?}");
+}
+
+/// Its limit was lowered, or something between has a lower one: what fits is written, whoever it is in a
+/// record with.
+#[test]
+fn what_a_journal_finds_too_large_keeps_nobody_else() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let lowered = Altered::new(&journal);
+    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
+    while stepper.propose() || stepper.apply().unwrap() {}
+    lowered.most_bytes.store(1000, Ordering::Relaxed);
+    let put =
+        |key: &'static str, bytes: usize| engine.transact(Transaction::new().put(key, vec![b'x'; bytes]));
+    let fits = [put("a", 1), put("b", 600), put("c", 600), put("d", 1)];
+    let too_large = put("too large", 2000);
+    let last = put("last", 1);
+    while stepper.propose() || stepper.apply().unwrap() {}
+    for fitting in fits.into_iter().chain([last]) {
+        fitting.wait().unwrap();
+    }
+    let refused = too_large.wait();
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert!(!is_there(&engine, "too large"));
 }

@@ -51,5 +51,5 @@ pub use error::{Error, Result};
 pub use founding::Founding;
 pub use journal::{Entry, Journal, Reader};
 pub use position::Position;
-pub use tail::{Tail, TailReader};
+pub use tail::{Tail, TailReader, LAG};
 pub use varint::{put_varint, take_varint};

@@ -9,8 +9,8 @@ use crate::position::Position;
 /// A member that was quiet for so long is compared with the journal's end: it may stand still, be cut off, or
 /// lead no more.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long a member may take for what is known to be there.
-const LAG: Duration = Duration::from_millis(250);
+/// How long a member may take for what is known to be there, if the journal does not say otherwise.
+pub const LAG: Duration = Duration::from_millis(250);
 
 /// What one member of a journal serves: records in order, and new ones as they are appended.
 pub trait Tail: Send {
@@ -32,6 +32,17 @@ pub trait Tail: Send {
     /// # Errors
     /// Those of [`Journal::end`](crate::Journal::end).
     fn end(&mut self) -> Result<Position>;
+
+    /// Whether a part of the next answer has come, and the rest is on its way. [`Tail::receive`] fails once it
+    /// stands still.
+    fn is_receiving(&self) -> bool {
+        false
+    }
+
+    /// How long the member may take for what is known to be there.
+    fn patience(&self) -> Duration {
+        LAG
+    }
 
     /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and says so.
     fn leave(&mut self) -> Error;
@@ -57,12 +68,16 @@ impl<T: Tail> TailReader<T> {
             let applied = Position::new(self.tail.due().get().saturating_sub(1));
             return Err(Error::Behind { applied, end });
         }
-        let deadline = Instant::now() + LAG;
+        let mut deadline = Instant::now() + self.tail.patience();
         while self.tail.due() <= end {
             let wait = deadline.saturating_duration_since(Instant::now());
-            if !self.tail.receive(wait)? && wait.is_zero() {
+            if self.tail.receive(wait)? || !wait.is_zero() {
+                continue;
+            }
+            if !self.tail.is_receiving() {
                 return Err(self.tail.leave());
             }
+            deadline = Instant::now() + self.tail.patience();
         }
         self.current = Instant::now();
         Ok(())

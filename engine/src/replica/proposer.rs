@@ -46,6 +46,8 @@ pub(crate) struct Proposer {
     backlog: VecDeque<Work>,
     /// What was in a record that was certainly not appended.
     returned: Vec<(ProposalRecord, Reply)>,
+    /// What was in one that the journal found too large.
+    alone: VecDeque<(ProposalRecord, Reply)>,
     retry_delay: Duration,
 }
 
@@ -102,6 +104,7 @@ impl Proposer {
             phase: Phase::New,
             backlog: VecDeque::new(),
             returned: Vec::new(),
+            alone: VecDeque::new(),
             retry_delay: RETRY_DELAYS[0],
         }
     }
@@ -128,7 +131,7 @@ impl Proposer {
     /// Refuses what was not appended.
     pub(crate) fn end(&mut self) {
         let error = self.shared.refusal();
-        for (_, reply) in self.returned.drain(..) {
+        for (_, reply) in self.returned.drain(..).chain(self.alone.drain(..)) {
             reply.send(Err(error.clone()));
         }
         for work in self.backlog.drain(..) {
@@ -197,6 +200,13 @@ impl Proposer {
                         let Some(replies) = self.shared.take_refused(sequence) else {
                             return Step::Done;
                         };
+                        if proposals.len() > 1 {
+                            // Each in a record of its own: what is too large keeps nobody else.
+                            replies.iter().for_each(Reply::unbegin);
+                            self.alone.extend(std::mem::take(proposals).into_iter().zip(replies));
+                            self.phase = Phase::Ready { session, sequence };
+                            return Step::Done;
+                        }
                         let error = Error::TooLarge { what: "record for the journal", size, limit };
                         for reply in replies {
                             reply.send(Err(error.clone()));
@@ -244,6 +254,11 @@ impl Proposer {
         let (proposals, replies): (Vec<_>, Vec<_>) = returned.unzip();
         if !proposals.is_empty() {
             return self.append_later(session, sequence, Body::Group(proposals), replies);
+        }
+        while let Some((proposal, reply)) = self.alone.pop_front() {
+            if reply.begin() {
+                return self.append_later(session, sequence, Body::Group(vec![proposal]), vec![reply]);
+            }
         }
         if self.backlog.is_empty() {
             match self.queue.take_batch(self.group_limit, block) {

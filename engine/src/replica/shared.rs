@@ -19,6 +19,9 @@ use crate::stats::{Histogram, JournalStats};
 /// Records of this replica that are in the journal and not applied yet, at most.
 const MAX_UNAPPLIED: usize = 64;
 
+/// A journal that does not answer for longer is named with the reason.
+const LONG_SILENCE: Duration = Duration::from_secs(10);
+
 /// Longest time for which a closing replica waits for its journal.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,9 @@ struct Outage {
     since: Option<Instant>,
     /// Why it refuses, by [`Call`], until a call of that kind succeeds.
     refusals: [Option<String>; 2],
+    /// What the last call said that failed otherwise, and whether it was said to whoever operates this.
+    last: Option<String>,
+    is_told: bool,
 }
 
 struct State {
@@ -121,7 +127,7 @@ impl Shared {
         let Some(error) = failed else {
             *refusal = None;
             if outage.refusals.iter().all(Option::is_none) {
-                outage.since = None;
+                (outage.since, outage.last, outage.is_told) = (None, None, false);
             }
             return;
         };
@@ -129,11 +135,16 @@ impl Shared {
         if let Some(message) = error.refusal() {
             *refusal = Some(message.to_owned());
         }
-        outage.since.get_or_insert_with(Instant::now);
+        let since = *outage.since.get_or_insert_with(Instant::now);
+        let is_long = !outage.is_told && since.elapsed() >= LONG_SILENCE;
+        outage.is_told |= is_long;
+        outage.last = Some(error.to_string());
         drop(outage);
         self.losses.fetch_add(1, Ordering::AcqRel);
         if let Some(message) = error.refusal().filter(|_| is_new) {
             self.warn.warn(&Warning::JournalRefuses { message: message.to_owned() });
+        } else if is_long {
+            self.warn.warn(&Warning::JournalAway { message: error.to_string() });
         }
     }
 
@@ -156,6 +167,11 @@ impl Shared {
     /// Why the journal refuses what it is asked for.
     pub(crate) fn refusal_of_journal(&self) -> Option<String> {
         self.outage.lock().refusals.iter().flatten().next().cloned()
+    }
+
+    /// What the last call of the journal said that failed, while it does not answer as it should.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.outage.lock().last.clone()
     }
 
     pub(crate) fn stats(&self) -> JournalStats {

@@ -1,6 +1,6 @@
 //! What a journal shares with its readers: its keys in etcd, their revisions, and the calls on them.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use plinth_etcd_wire::kv::{
 };
 use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Position, Result};
+use plinth_journal::{Error, Founding, Position, Result, LAG};
 
 use crate::client::{CallError, Client, Watch};
 use crate::options::EtcdOptions;
@@ -22,6 +22,9 @@ const MARKER: &str = "plinth journal, format 1, cluster ";
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for etcd to report what it has compacted.
 const OLDEST_WAIT: Duration = Duration::from_secs(2);
+/// Bounds of [`Shared::patience`], in milliseconds: it is doubled from the first to the last.
+const LEAST_PATIENCE: u64 = LAG.as_millis() as u64;
+const MOST_PATIENCE: u64 = 64_000;
 /// The oldest etcd that can cut the responses of a watch.
 const OLDEST_ETCD: (u32, u32) = (3, 4);
 
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
     trimmed: Mutex<Option<Instant>>,
+    /// Milliseconds that a member is given for a record that is known to be there, before another one is read.
+    patience: AtomicU64,
 }
 
 /// The revisions that created the journal's keys. A journal of the same name in a new etcd may have the same
@@ -74,7 +79,24 @@ impl Shared {
             log_created: AtomicI64::new(0),
             recent: Mutex::new(None),
             trimmed: Mutex::new(None),
+            patience: AtomicU64::new(LEAST_PATIENCE),
         })
+    }
+
+    /// How long a member may take for a record that is known to be there.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_millis(self.patience.load(Ordering::Relaxed))
+    }
+
+    /// A member was left because it took longer: where the path is slow, each does.
+    pub(crate) fn be_patient(&self) {
+        let longer = (self.patience.load(Ordering::Relaxed) * 2).min(MOST_PATIENCE);
+        self.patience.store(longer, Ordering::Relaxed);
+    }
+
+    /// A record came.
+    pub(crate) fn reset_patience(&self) {
+        self.patience.store(LEAST_PATIENCE, Ordering::Relaxed);
     }
 
     pub(crate) fn append(&self, record: &Bytes) -> Result<Position, AppendError> {

@@ -67,6 +67,7 @@ impl Tail for EtcdTail {
     fn pop(&mut self) -> Option<Entry> {
         let (entry, revision) = self.ready.pop_front()?;
         self.shared.note(entry.position, revision);
+        self.shared.reset_patience();
         Some(entry)
     }
 
@@ -78,7 +79,12 @@ impl Tail for EtcdTail {
         self.shared.end()
     }
 
+    fn patience(&self) -> Duration {
+        self.shared.patience()
+    }
+
     fn leave(&mut self) -> Error {
+        self.shared.be_patient();
         self.shared.client.leave(self.watch.member);
         let message = format!("a member of etcd lags: it has not reached position {}", self.due);
         Error::Unavailable { message }

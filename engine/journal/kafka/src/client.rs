@@ -96,14 +96,13 @@ impl Client {
         Ok(answer)
     }
 
-    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already; where no
-    /// broker that answers knows that one, what the newest of them knows. One broker that answers is enough,
-    /// whatever others say. The topic is absent if most brokers say so and none knows it: one may not have
-    /// heard of it.
+    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. One broker
+    /// that answers is enough, whatever others say. The topic is absent if most brokers say so and none knows
+    /// it, and its leader an earlier one if most know an earlier one only: one may not have heard of it.
     pub(crate) fn view(&self, topic: &str, avoid: Option<&str>, least_epoch: i32) -> Result<View, CallError> {
         let deadline = Instant::now() + VIEW_TIMEOUT;
         let addresses = self.in_turn(avoid);
-        let (mut absent, mut errored, mut outdated) = (Vec::new(), None, None::<View>);
+        let (mut absent, mut errored, mut outdated) = (Vec::new(), None, Vec::new());
         let epoch = |view: &View| view.partition().map(|part| part.leader_epoch);
         let mut failed = CallError::NotMade("no other broker is known".to_owned());
         for (at, address) in addresses {
@@ -114,9 +113,9 @@ impl Client {
                 Ok(view) if view.error == code::UNKNOWN_TOPIC_OR_PARTITION => absent.push(view),
                 Ok(view) if view.error != code::NONE => errored = Some(view),
                 Ok(view) if epoch(&view).is_some_and(|epoch| epoch < least_epoch) => {
-                    if outdated.as_ref().and_then(epoch) <= epoch(&view) {
-                        outdated = Some(view);
-                    }
+                    let behind = CallError::NotMade(format!("{address} does not know the newest leader"));
+                    failed = failed.or(behind);
+                    outdated.push(view);
                 }
                 Ok(view) => {
                     self.first.store(at, Ordering::Relaxed);
@@ -130,7 +129,10 @@ impl Client {
             0 => self.seeds.len(),
             known => known,
         };
-        match (errored.or(outdated), absent.len() * 2 > all) {
+        if outdated.len() * 2 > all && errored.is_none() {
+            return outdated.into_iter().max_by_key(epoch).ok_or(failed);
+        }
+        match (errored, absent.len() * 2 > all) {
             (Some(view), _) => Ok(view),
             (None, true) => absent.pop().ok_or(failed),
             (None, false) if absent.is_empty() => Err(failed),

@@ -388,6 +388,11 @@ impl Connection {
         CallError::Unknown(format!("{} gave an answer that is malformed", self.address))
     }
 
+    /// Bytes of the answer that have come.
+    pub(crate) fn received(&self) -> usize {
+        self.filled
+    }
+
     /// Whether another call can be made, as far as can be seen.
     pub(crate) fn is_usable(&self) -> bool {
         let now = Instant::now();

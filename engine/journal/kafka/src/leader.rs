@@ -25,24 +25,19 @@ const LAG: Duration = Duration::from_secs(10);
 const ATTEMPTS: usize = 2;
 
 impl LeaderState {
-    /// Refuses what a broker says that does not know the newest leader. It lags, or all do for longer: then
-    /// they were put back to an old copy, and whoever operates them is told.
+    /// Refuses what brokers say that do not know the newest leader. They lag; where all that answer do for
+    /// longer, Kafka was put back to an old copy. Then what they know is all there is: the next look at the
+    /// leader takes it, and whoever reads begins again and compares what was applied last.
     fn check_epoch(&mut self, found: i32, now: Instant) -> Result<()> {
-        let Some(newest) = self.newest.as_ref().filter(|newest| newest.epoch > found) else {
+        if self.newest.as_ref().is_none_or(|newest| newest.epoch <= found) {
             self.outdated_since = None;
             return Ok(());
-        };
-        let since = *self.outdated_since.get_or_insert(now);
-        if now.saturating_duration_since(since) < LAG {
-            let message = "a broker does not know the newest leader".to_owned();
-            return Err(Error::Unavailable { message });
         }
-        let message = format!(
-            "the brokers that answer know the partition at leader epoch {found}, and this replica has used it at \
-             epoch {}: they lag, or Kafka was put back to an old copy, which lacks records that were answered",
-            newest.epoch
-        );
-        Err(Error::Denied { message })
+        let since = *self.outdated_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= LAG {
+            *self = LeaderState::default();
+        }
+        Err(Error::Unavailable { message: "the brokers do not know the newest leader".to_owned() })
     }
 }
 
@@ -289,19 +284,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brokers_that_know_an_earlier_leader_for_long_are_named() {
+    fn an_earlier_leader_is_taken_where_no_later_one_is_known_for_long() {
         let newest = Leader { broker: 1, epoch: 7, address: "a:1".to_owned(), replicas: vec![1, 2, 3] };
         let mut state = LeaderState { newest: Some(Arc::new(newest)), ..LeaderState::default() };
         let start = Instant::now();
-        let mut check =
-            |epoch: i32, seconds: u64| state.check_epoch(epoch, start + Duration::from_secs(seconds));
-        assert_eq!(check(7, 0), Ok(()));
-        assert!(matches!(check(5, 1), Err(Error::Unavailable { .. })));
-        assert!(matches!(check(6, 10), Err(Error::Unavailable { .. })));
-        let denied = check(5, 11).unwrap_err();
-        assert!(matches!(&denied, Error::Denied { message } if message.contains("epoch 5")), "{denied}");
-        // One that knows it again sets that back.
-        assert_eq!(check(8, 12), Ok(()));
-        assert!(matches!(check(5, 13), Err(Error::Unavailable { .. })));
+        // What the brokers say after so many seconds, and whether it is taken.
+        for (seconds, epoch, is_taken) in [
+            (0, 7, true),
+            (1, 5, false),
+            (10, 6, false),
+            // One that knows the newest sets that back.
+            (12, 7, true),
+            (13, 5, false),
+            (22, 5, false),
+            (23, 5, false),
+            (24, 5, true),
+        ] {
+            let checked = state.check_epoch(epoch, start + Duration::from_secs(seconds));
+            assert_eq!(checked.is_ok(), is_taken, "after {seconds} s");
+            assert_eq!(state.newest.is_none(), seconds >= 23, "after {seconds} s");
+        }
     }
 }

@@ -24,12 +24,20 @@ pub(crate) struct KafkaTail {
     shared: Arc<Shared>,
     topic: Topic,
     leader: Arc<Leader>,
-    /// A fetch that is not answered yet, and when it was made.
-    fetch: Option<(Connection, Instant)>,
+    /// A fetch whose answer is not whole yet.
+    fetch: Option<Fetch>,
     /// The position that is due from Kafka.
     due: Position,
     /// Records that were not returned yet: those of one answer at most.
     ready: VecDeque<Entry>,
+}
+
+/// A fetch that was made.
+struct Fetch {
+    connection: Connection,
+    /// Bytes of the answer that have come, and since when there are no more.
+    received: usize,
+    since: Instant,
 }
 
 impl KafkaTail {
@@ -37,7 +45,7 @@ impl KafkaTail {
         KafkaTail { shared, topic, leader, fetch: None, due, ready: VecDeque::new() }
     }
 
-    fn send(&self) -> Result<(Connection, Instant), CallError> {
+    fn send(&self) -> Result<Fetch, CallError> {
         let options = FetchOptions {
             topic: self.topic.id,
             leader_epoch: self.leader.epoch,
@@ -47,7 +55,7 @@ impl KafkaTail {
         };
         let mut connection = self.shared.client.open(&self.leader.address)?;
         connection.send(wire::FETCH, &wire::fetch(&options))?;
-        Ok((connection, Instant::now()))
+        Ok(Fetch { connection, received: 0, since: Instant::now() })
     }
 
     fn fails(&self, error: CallError) -> Error {
@@ -133,22 +141,26 @@ impl Tail for KafkaTail {
             let message = format!("{} no longer leads the journal", self.leader.address);
             return Err(Error::Unavailable { message });
         }
-        let (mut connection, made) = match self.fetch.take() {
+        let mut fetch = match self.fetch.take() {
             Some(fetch) => fetch,
             None => self.send().map_err(|error| self.fails(error))?,
         };
-        match connection.receive(Instant::now() + wait) {
-            Ok(None) if made.elapsed() > FETCH_WAIT + ANSWER_WAIT => {
-                Err(self.fails(connection.silent(made.elapsed())))
-            }
+        match fetch.connection.receive(Instant::now() + wait) {
             Ok(None) => {
-                self.fetch = Some((connection, made));
+                let received = fetch.connection.received();
+                if received > fetch.received {
+                    fetch = Fetch { received, since: Instant::now(), ..fetch };
+                }
+                if fetch.since.elapsed() > FETCH_WAIT + ANSWER_WAIT {
+                    return Err(self.fails(fetch.connection.silent(fetch.since.elapsed())));
+                }
+                self.fetch = Some(fetch);
                 Ok(false)
             }
             Ok(Some(answer)) => {
-                let fetched =
-                    Fetched::decode(answer).map_err(|error| self.fails(connection.malformed(error)))?;
-                self.shared.client.keep(connection);
+                let malformed = |error| self.fails(fetch.connection.malformed(error));
+                let fetched = Fetched::decode(answer).map_err(malformed)?;
+                self.shared.client.keep(fetch.connection);
                 self.take(fetched)?;
                 // What comes meanwhile is on its way while these records are applied.
                 self.fetch = Some(self.send().map_err(|error| self.fails(error))?);
@@ -168,6 +180,11 @@ impl Tail for KafkaTail {
 
     fn end(&mut self) -> Result<Position> {
         self.shared.end_of(&self.topic)
+    }
+
+    /// Also a fetch of megabytes over a slow path is one answer.
+    fn is_receiving(&self) -> bool {
+        self.fetch.as_ref().is_some_and(|fetch| fetch.received > 0)
     }
 
     fn leave(&mut self) -> Error {

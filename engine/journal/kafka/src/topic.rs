@@ -182,12 +182,10 @@ impl Shared {
         };
         self.check_further_partitions(view, founding)?;
         let replicas = partition.replicas.len();
-        let brokers = view.brokers.len().max(self.client.seeds());
-        if replicas < brokers.min(REPLICAS) {
+        if let Some(wanted) = self.wanted_replicas(view, replicas).filter(|_| founding == Founding::Allowed) {
             return refused(format!(
-                "topic {name:?} has {replicas} replicas where there are {brokers} brokers: a record would be lost \
-                 with a broker; create the topic with a replication factor of {}",
-                brokers.min(REPLICAS)
+                "topic {name:?} has {replicas} replicas where there are more brokers: fewer of them may fail than \
+                 could; create the topic with a replication factor of {wanted}"
             ));
         }
         let settings = self.settings(view)?;
@@ -195,6 +193,12 @@ impl Shared {
             Error::Refused { message: format!("topic {name:?} cannot hold a journal: {problem}") }
         })?;
         Ok(Topic { id: view.topic, min_in_sync })
+    }
+
+    /// How many replicas the topic could have, where it has fewer: Kafka may have grown since it was created.
+    fn wanted_replicas(&self, view: &View, replicas: usize) -> Option<usize> {
+        let brokers = view.brokers.len().max(self.client.seeds());
+        Some(brokers.min(REPLICAS)).filter(|wanted| replicas < *wanted)
     }
 
     /// Refuses further partitions where a journal may be founded, and those that hold anything. Empty ones
@@ -256,6 +260,13 @@ impl Shared {
                 "topic {name:?} has {} partitions, of which the journal is partition 0 alone: nothing may write to \
                  the others, and no cluster can be founded there",
                 view.partitions.len()
+            ));
+        }
+        let replicas = view.partition().map_or(0, |partition| partition.replicas.len());
+        if let Some(wanted) = self.wanted_replicas(&view, replicas) {
+            problems.push(format!(
+                "topic {name:?} has {replicas} replicas where there are more brokers, so fewer of them may fail than \
+                 could; kafka-reassign-partitions gives it {wanted}"
             ));
         }
         match self.check(&view, Founding::Forbidden) {

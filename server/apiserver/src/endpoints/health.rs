@@ -171,9 +171,10 @@ fn journal(server: &Server) -> Option<Check<'_>> {
             None => Ok(()),
             Some(silence) => {
                 let seconds = silence.as_secs();
-                Err(match engine.journal_refusal() {
-                    None => format!("the journal has not answered for {seconds} s"),
-                    Some(reason) => format!("the journal refuses, for {seconds} s: {reason}"),
+                Err(match (engine.journal_refusal(), engine.journal_error()) {
+                    (Some(reason), _) => format!("the journal refuses, for {seconds} s: {reason}"),
+                    (None, Some(error)) => format!("the journal has not answered for {seconds} s: {error}"),
+                    (None, None) => format!("the journal has not answered for {seconds} s"),
                 })
             }
         })
