@@ -191,9 +191,9 @@ pub fn query_parameter<'a>(raw: &'a str, name: &str) -> Option<Cow<'a, str>> {
         .map(|(_, v)| v)
 }
 
-/// Whether a raw query may have a parameter: it has its name, or something escaped.
+/// Whether a raw query may have a parameter: it has its name, or something that is written otherwise.
 pub fn query_may_have(raw: &str, name: &str) -> bool {
-    raw.contains(name) || raw.contains('%')
+    raw.contains(name) || raw.contains(['%', '+'])
 }
 
 /// The value of a boolean parameter that is given (`Convert_Slice_string_To_bool`): also of an empty one.
