@@ -118,7 +118,7 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
     record.map(|record| decode_object(services, &record)).transpose()
 }
 
-/// The EndpointSlices of a Service with a ready endpoint, at most [`MAX_SLICES`].
+/// The EndpointSlices of a Service: the first, and those with a ready endpoint, at most [`MAX_SLICES`].
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -130,7 +130,7 @@ pub async fn slices(store: &Store, namespace: &str, service: &str) -> Result<Vec
     let service = service.to_owned();
     let is_own = move |header: &Header<'_>| header.label(SERVICE_NAME) == Some(&*service);
     let add = |found: &mut Vec<Value>, slice: Value| {
-        if slice.list_at(&["endpoints"]).iter().any(is_ready) {
+        if found.is_empty() || slice.list_at(&["endpoints"]).iter().any(is_ready) {
             found.push(slice);
         }
         if found.len() < MAX_SLICES {
