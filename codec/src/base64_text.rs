@@ -1,5 +1,5 @@
-//! Bytes as text: base64 as Go's `encoding/json` reads and writes it. The only decoder of byte fields in the
-//! program, so that all layers accept the same.
+//! Bytes as text: base64 as Go's `encoding/json` reads and writes it. The only decoder of byte fields of
+//! objects in the program, so that all layers accept the same.
 
 use base64::prelude::{Engine, BASE64_STANDARD};
 use smol_str::SmolStr;

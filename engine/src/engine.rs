@@ -5,7 +5,7 @@ mod assembly;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,29 +13,21 @@ use parking_lot::Mutex;
 use plinth_journal::Position;
 use rocksdb::WriteBatch;
 
-use assembly::Assembly;
+use assembly::{Assembly, Inner};
 
 use crate::archive::{self, ArchiveSummary, Progress};
 use crate::block::block_until;
 use crate::commit::builder::{Builder, Relaxed, Settings};
 use crate::commit::proposal::Proposal;
-use crate::commit::queue::{CommitQueue, Task};
+use crate::commit::queue::Task;
 use crate::commit::state::StateMachine;
 use crate::commit::syncer;
-use crate::commit::writer::Writer;
-use crate::compact::Compactor;
-use crate::directory_watch::DirectoryWatch;
 use crate::error::{Error, Result};
-use crate::feed::feeder::Feeder;
-use crate::feed::hub::Hub;
 use crate::feed::subscription::{Subscribe, Subscription};
 use crate::feed::wait::WaitFor;
-use crate::feed::wake::Wakeup;
-use crate::floor::Floor;
 use crate::health::{self, Failed, Failure};
 use crate::layout::meta;
-use crate::maintenance_control::MaintenanceControl;
-use crate::options::{Limits, Options};
+use crate::options::Options;
 use crate::read::{self, InMemory, Snapshot};
 use crate::record::Record;
 use crate::recovery::DroppedTail;
@@ -49,7 +41,7 @@ use crate::replica::stepped::Stepper;
 use crate::replica::{self, Replica, ReplicaStatus};
 use crate::revision::{At, Revision};
 use crate::start::check_and_mark;
-use crate::stats::{self, Metrics, Stats};
+use crate::stats::{self, Stats};
 use crate::store::Store;
 use crate::transaction::Transaction;
 
@@ -62,25 +54,6 @@ use crate::transaction::Transaction;
 /// one proposes, one applies, one asks for the end of the journal.
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
-
-struct Inner {
-    store: Arc<Store>,
-    hub: Arc<Hub>,
-    queue: Arc<CommitQueue>,
-    floor: Arc<Floor>,
-    feeder: Feeder,
-    wakeup: Wakeup,
-    maintenance: Arc<MaintenanceControl>,
-    compactor: Arc<Compactor>,
-    metrics: Arc<Metrics>,
-    limits: Limits,
-    writer: Arc<Mutex<Writer>>,
-    directory_watch: Arc<DirectoryWatch>,
-    /// Set in a replica.
-    replica: Option<Arc<Shared>>,
-    /// Emptied when the engine is closed.
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
 
 impl Engine {
     /// Opens a data directory, creating it when [`Options`] say so.
@@ -108,7 +81,7 @@ impl Engine {
             queue.poison(&refusal);
         }
         let builder = Builder::new(store, hub, Arc::clone(&queue), Arc::clone(&writer), metrics, settings);
-        assembly.run(None, |engine| {
+        Engine::start(assembly, None, |engine| {
             engine.spawn("plinth-build", move || builder.run())?;
             engine.spawn("plinth-sync", move || syncer::run(&queue, &writer))
         })
@@ -138,7 +111,7 @@ impl Engine {
     pub fn open_replicated_as(options: Options, replica: Replica, newest: u8) -> Result<Engine> {
         let (assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
         let (asker, journal) = (Arc::clone(&shared), Arc::clone(&follower.journal));
-        assembly.run(Some(shared), move |engine| {
+        Engine::start(assembly, Some(shared), move |engine| {
             engine.spawn("plinth-propose", move || proposer.run())?;
             engine.spawn("plinth-apply", move || follower.run())?;
             let health = Arc::clone(engine.0.store.health());
@@ -163,7 +136,7 @@ impl Engine {
         let (mut assembly, shared, proposer, follower) = Engine::assemble_replica(options, replica, newest)?;
         let stepper = Stepper { proposer, follower, tasks: Arc::clone(&assembly.tasks) };
         assembly.is_stepped = true;
-        Ok((assembly.run(Some(shared), |_| Ok(()))?, stepper))
+        Ok((Engine::start(assembly, Some(shared), |_| Ok(()))?, stepper))
     }
 
     fn assemble_replica(
@@ -208,6 +181,28 @@ impl Engine {
         let (journal, follows) = (replica.journal, Arc::clone(&shared));
         let follower = Follower { applier, journal, shared: follows, reader: None, suspect: 0 };
         Ok((assembly, shared, proposer, follower))
+    }
+
+    /// An engine of these parts. Starts the threads: those of `committer`, then the others.
+    fn start(
+        assembly: Assembly,
+        replica: Option<Arc<Shared>>,
+        committer: impl FnOnce(&Engine) -> Result<()>,
+    ) -> Result<Engine> {
+        let (inner, threads) = assembly.into_inner(replica);
+        let engine = Engine(Arc::new(inner));
+        engine.register_failure_hook();
+        committer(&engine)?;
+        engine.spawn("plinth-feed", threads.feed)?;
+        if let Some(tasks) = threads.tasks {
+            let maintenance = Arc::clone(&engine.0.maintenance);
+            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
+            let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
+            engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
+        }
+        // Last: it is stopped once all threads that hand it wakers have ended.
+        engine.spawn("plinth-wake", threads.wake)?;
+        Ok(engine)
     }
 
     /// Makes a failure refuse every proposal, end every feed, and stop maintenance.

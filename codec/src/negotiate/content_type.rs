@@ -1,6 +1,7 @@
 //! `Content-Type`: the type of a request body.
 
-use super::{media, write_joined, Encoding};
+use super::encoding::{write_joined, Encoding};
+use super::media;
 use std::fmt;
 
 /// The type of a request body.

@@ -35,6 +35,7 @@
 
 mod custom;
 pub mod descriptions;
+mod edition;
 pub mod gnostic;
 mod ids;
 pub mod merge;
@@ -46,7 +47,9 @@ pub mod v2;
 pub mod v3;
 mod writer;
 
-use std::borrow::Cow;
+pub use edition::{Descriptions, NoDescriptions};
+
+use edition::Edition;
 
 use smol_str::{format_smolstr, SmolStr};
 
@@ -54,43 +57,8 @@ use crate::resources::Resource;
 use crate::schema::Schema;
 use crate::value::Value;
 
-/// The definition of the response of `/version`.
-const VERSION_INFO: &str = "io.k8s.apimachinery.pkg.version.Info";
 /// The Kubernetes release of the API.
 const API_VERSION: &str = "1.36";
-
-/// The OpenAPI version of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edition {
-    V2,
-    V3,
-}
-
-impl Edition {
-    /// The prefix of references to definitions.
-    fn definitions(self) -> &'static str {
-        match self {
-            Edition::V2 => "#/definitions/",
-            Edition::V3 => "#/components/schemas/",
-        }
-    }
-}
-
-/// Descriptions of types and fields.
-pub trait Descriptions {
-    /// The description of a type, by its OpenAPI name, or of one of its fields.
-    fn of(&self, type_name: &str, field: Option<&str>) -> Option<Cow<'_, str>>;
-}
-
-/// No descriptions.
-#[derive(Clone, Copy, Debug)]
-pub struct NoDescriptions;
-
-impl Descriptions for NoDescriptions {
-    fn of(&self, _: &str, _: Option<&str>) -> Option<Cow<'_, str>> {
-        None
-    }
-}
 
 /// A resource to be published.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use smol_str::{format_smolstr, SmolStr};
 
+use super::edition::VERSION_INFO;
 use super::ids::{capitalized, operation_version, tag};
 use super::schemas::kind_object;
 use super::writer::JsonWriter;
@@ -579,7 +580,7 @@ pub(super) fn of_roots() -> [PathItem; 3] {
     [
         fixed("api", "getCoreAPIVersions", "core", format!("{META}.APIVersions"), LEGACY_TYPES),
         fixed("apis", "getAPIVersions", "apis", format!("{META}.APIGroupList"), LEGACY_TYPES),
-        fixed("version", "getCodeVersion", "version", super::VERSION_INFO.into(), JSON_TYPE),
+        fixed("version", "getCodeVersion", "version", VERSION_INFO.into(), JSON_TYPE),
     ]
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use smol_str::SmolStr;
 
+use super::edition::{Descriptions, Edition, VERSION_INFO};
 use super::writer::JsonWriter;
-use super::{Descriptions, Edition};
 use crate::schema::{
     Field, ListType, MapType, Omit, Scalar, Schema, SchemaOr, StructType, Type, TypeId, UnionType, GVK,
 };
@@ -135,7 +135,7 @@ impl<'a> Definitions<'a> {
 
     /// The definitions without fields.
     fn named_scalar(&mut self, w: &mut JsonWriter, name: &str) {
-        if name == super::VERSION_INFO {
+        if name == VERSION_INFO {
             return version_info(w, self.edition);
         }
         let local = name.rsplit('.').next().unwrap_or(name);

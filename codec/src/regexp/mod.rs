@@ -8,7 +8,10 @@
 //!
 //! One difference remains: Go accepts the names of Unicode classes in one spelling only.
 
+mod error;
 mod translate;
+
+pub use self::error::RegexpError;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,6 +20,7 @@ use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 use smol_str::SmolStr;
 
+use self::error::error;
 use self::translate::translate;
 
 /// Maximum compiled size of most patterns, in bytes.
@@ -25,16 +29,6 @@ const SMALL: usize = 128 << 10;
 const LARGE: usize = 4 << 20;
 /// Maximum size of the cache in bytes, each pattern counted as [`SMALL`] or [`LARGE`].
 const CACHE_BYTES: usize = 32 << 20;
-
-/// An invalid pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error parsing regexp: {what}: `{at}`")]
-pub struct RegexpError {
-    /// The error, in the words of Go.
-    pub what: &'static str,
-    /// The part of the pattern that is wrong.
-    pub at: String,
-}
 
 /// An LRU cache of compiled patterns. One lock, held for a lookup or an insertion, never while a pattern is
 /// compiled.
@@ -106,10 +100,6 @@ fn build(pattern: &str) -> Result<(Regex, usize), RegexpError> {
         }
     }
     Err(error("expression too large", pattern))
-}
-
-fn error(what: &'static str, at: &str) -> RegexpError {
-    RegexpError { what, at: at.to_owned() }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{error, RegexpError};
+use super::error::{error, RegexpError};
 
 /// Maximum nesting of groups, as in Go.
 const MAX_NESTING: usize = 1000;

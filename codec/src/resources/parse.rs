@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use smol_str::SmolStr;
 
-use super::{BuiltinResources, Group, Resource, Subresource, Table};
+use super::model::{BuiltinResources, Group, Resource, Subresource, Table};
 use crate::schema::GVK;
 
 /// A line of the table that cannot be read.
@@ -49,7 +49,7 @@ fn group(name: &str, priority: &str, versions: &str) -> Option<(Group, Vec<SmolS
 }
 
 fn resource(columns: &[&str]) -> Option<Resource> {
-    let [group, version, plural, singular, kind, short, categories, scope, verb_list, storage, subresources @ ..] =
+    let [group, version, plural, singular, kind, short, categories, scope, verb_list, storage, rest @ ..] =
         columns
     else {
         return None;
@@ -65,7 +65,7 @@ fn resource(columns: &[&str]) -> Option<Resource> {
             Some((group.into(), version.into()))
         }
     };
-    let subresources = subresources
+    let subresources = rest
         .iter()
         .filter(|s| **s != "-")
         .map(|s| subresource(s, &group, &version))

@@ -1,7 +1,7 @@
 //! Field selectors: `spec.nodeName=n1,status.phase!=Running`.
 
+use super::error::SelectorError;
 use super::selectable::{CustomFields, Selectable};
-use super::SelectorError;
 use smol_str::SmolStr;
 use std::fmt;
 

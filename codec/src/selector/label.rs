@@ -1,6 +1,8 @@
 //! Label selectors: which labels one matches.
 
-use super::{parser, Operator, Requirement, SelectorError};
+use super::error::SelectorError;
+use super::parser;
+use super::requirement::{Operator, Requirement};
 use crate::Value;
 use std::fmt;
 

@@ -3,7 +3,8 @@
 //! The tokens are upstream's, with its oddities: `in` and `notin` are operators only after a key, so
 //! `in in (in)` is a requirement; a NUL ends a word, and outside of a word it ends the selector.
 
-use super::{LabelError, Operator, Requirement, RequirementError, SelectorError};
+use super::error::{LabelError, RequirementError, SelectorError};
+use super::requirement::{Operator, Requirement};
 use crate::names;
 use std::collections::BTreeSet;
 

@@ -1,6 +1,6 @@
 //! Requirements of label selectors, and which labels satisfy one.
 
-use super::{LabelError, RequirementError};
+use super::error::{LabelError, RequirementError};
 use crate::error::quoted;
 use crate::names;
 use smol_str::SmolStr;

@@ -1,9 +1,26 @@
 //! The columns of built-in resources, as data.
 
+use smol_str::SmolStr;
+
 use super::age::Now;
 use super::cell::Cell;
 use super::source::{CellSource, Parts};
-use super::ColumnDefinition;
+
+/// The definition of a column, as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnDefinition {
+    /// The column's title.
+    pub name: SmolStr,
+    /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource
+    /// are ages; some `string` columns of built-in kinds hold integers, as upstream has it.
+    pub kind: SmolStr,
+    /// `name` marks the column that identifies the row; mostly empty.
+    pub format: SmolStr,
+    /// The description; empty for built-in kinds.
+    pub description: SmolStr,
+    /// 0 for columns that are always shown, greater for those of wide output.
+    pub priority: i64,
+}
 
 /// A column of a built-in resource: its definition and the source of its cells. Paths are dotted keys from
 /// the root of the object.

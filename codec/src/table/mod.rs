@@ -40,7 +40,7 @@ mod writer;
 
 pub use age::{duration_between, Now};
 pub use cell::Cell;
-pub use column::Column;
+pub use column::{Column, ColumnDefinition};
 pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
 pub use read::{condition, count, join, pairs};
@@ -53,22 +53,6 @@ use custom::CustomColumn;
 use smol_str::SmolStr;
 use source::{AnySource, Row};
 use std::fmt;
-
-/// The definition of a column, as clients see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ColumnDefinition {
-    /// The column's title.
-    pub name: SmolStr,
-    /// `string`, `integer`, `number`, `boolean` or `date`. The cells of a `date` column of a custom resource
-    /// are ages; some `string` columns of built-in kinds hold integers, as upstream has it.
-    pub kind: SmolStr,
-    /// `name` marks the column that identifies the row; mostly empty.
-    pub format: SmolStr,
-    /// The description; empty for built-in kinds.
-    pub description: SmolStr,
-    /// 0 for columns that are always shown, greater for those of wide output.
-    pub priority: i64,
-}
 
 /// The condition of a row; kubectl can hide rows that are `Completed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,19 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::Map;
-
-/// An object as JSON text. Cloning it copies a pointer; equal text is equal without being read.
-#[derive(Clone)]
-pub struct Encoded(Arc<Inner>);
-
-struct Inner {
-    text: Box<str>,
-    /// Parsed on first use.
-    members: OnceLock<Map>,
-    /// The parser, which is above this module.
-    parse: fn(&str) -> Map,
-}
+use super::tree::{Encoded, Inner, Map};
 
 impl Encoded {
     /// Wraps text that `parse` reads when it is needed; [`crate::json`] makes them.

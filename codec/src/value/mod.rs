@@ -9,34 +9,13 @@
 //! that fits, else an `f64` (k8s.io/apimachinery, `pkg/util/json`).
 
 mod encoded;
+mod tree;
 
-pub use encoded::Encoded;
+pub use tree::{Encoded, Map, Value};
 
 use std::borrow::Cow;
 
 use smol_str::SmolStr;
-
-/// A node of an object tree.
-#[derive(Clone, Debug, Default)]
-pub enum Value {
-    /// JSON `null`.
-    #[default]
-    Null,
-    /// `true` or `false`.
-    Bool(bool),
-    /// An integer that fits 64 bits.
-    Int(i64),
-    /// Any other number; never NaN or infinite.
-    Float(f64),
-    /// Text. Bytes are base64 text in the tree, as in JSON.
-    String(SmolStr),
-    /// Items in order.
-    Array(Vec<Value>),
-    /// A struct or map.
-    Object(Map),
-    /// An object as JSON text; the methods make no difference. Occurs only below `metadata.managedFields`.
-    Encoded(Encoded),
-}
 
 impl Value {
     /// An empty object.
@@ -263,12 +242,6 @@ pub fn level<R>(walk: impl FnOnce() -> R) -> R {
 
 /// Maximum number of members for a linear search.
 const FEW: usize = 16;
-
-/// The members of an object, sorted by key, each key once.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Map {
-    members: Vec<(SmolStr, Value)>,
-}
 
 impl Map {
     /// An empty map; allocates nothing.

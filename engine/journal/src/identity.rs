@@ -1,6 +1,7 @@
 //! What names clusters, replicas and their states in records.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The cluster that a record belongs to. Chosen at random when the cluster is founded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -46,6 +47,25 @@ impl fmt::Display for ClusterId {
     }
 }
 
+/// Not the text of a [`ClusterId`]: that has 32 digits, in lower case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not the id of a cluster")]
+pub struct MalformedClusterId;
+
+impl FromStr for ClusterId {
+    type Err = MalformedClusterId;
+
+    fn from_str(text: &str) -> Result<ClusterId, MalformedClusterId> {
+        let number = u128::from_str_radix(text, 16).map_err(|_| MalformedClusterId)?;
+        let cluster = ClusterId(number.to_be_bytes());
+        // One encoding.
+        match cluster.to_string() == text {
+            true => Ok(cluster),
+            false => Err(MalformedClusterId),
+        }
+    }
+}
+
 impl fmt::Debug for ClusterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_hex(&self.0, f)
@@ -76,7 +96,7 @@ fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::Session;
+    use super::*;
 
     #[test]
     fn sessions_of_a_replica_are_ordered_and_differ() {
@@ -92,5 +112,18 @@ mod tests {
         assert!(Session::after(Some(random), 0).follows(random));
         let last = Session(u64::MAX);
         assert!(!Session::after(Some(last), 0).follows(last));
+    }
+
+    #[test]
+    fn the_id_of_a_cluster_has_one_text() {
+        let cluster = ClusterId([0xab; 16]);
+        assert_eq!(cluster.to_string().parse(), Ok(cluster));
+        assert_eq!("0".repeat(32).parse(), Ok(ClusterId::default()));
+        let text = cluster.to_string();
+        for other in
+            ["", "0", &text[1..], &format!("0{text}"), &text.to_uppercase(), &format!("+{}", &text[1..])]
+        {
+            assert_eq!(other.parse::<ClusterId>(), Err(MalformedClusterId), "{other}");
+        }
     }
 }

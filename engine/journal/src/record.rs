@@ -34,7 +34,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::crc32c::crc32c;
 use crate::error::Error;
-pub use crate::identity::{ClusterId, Hash, ReplicaId, Session};
+pub use crate::identity::{ClusterId, Hash, MalformedClusterId, ReplicaId, Session};
 use crate::position::Position;
 use crate::varint::{put_varint, take_varint};
 

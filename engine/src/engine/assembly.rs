@@ -1,14 +1,14 @@
-//! The parts of an engine that is being opened, and the threads that it starts.
+//! The parts of an engine that is being opened.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::{Engine, Inner};
 use crate::commit::queue::CommitQueue;
 use crate::commit::writer::Writer;
 use crate::compact::Compactor;
-use crate::error::Result;
+use crate::directory_watch::DirectoryWatch;
 use crate::feed::feeder::Feeder;
 use crate::feed::hub::Hub;
 use crate::feed::wake::Wakeup;
@@ -101,19 +101,16 @@ impl Assembly {
         (Arc::clone(&self.store), Arc::clone(&self.hub), Arc::clone(&self.queue))
     }
 
-    /// Starts the threads: those of `committer`, then the others.
-    pub(super) fn run(
-        self,
-        replica: Option<Arc<Shared>>,
-        committer: impl FnOnce(&Engine) -> Result<()>,
-    ) -> Result<Engine> {
+    /// What the handles of the engine share, and what its threads run, but for those that commit.
+    pub(super) fn into_inner(self, replica: Option<Arc<Shared>>) -> (Inner, Threads) {
         let (feeder, feed) = Feeder::new(LogReader {
             store: Arc::clone(&self.store),
             hub: Arc::clone(&self.hub),
             floor: Arc::clone(&self.floor),
         });
-        let (maintenance, tasks, is_stepped) = (Arc::clone(&self.maintenance), self.tasks, self.is_stepped);
-        let engine = Engine(Arc::new(Inner {
+        let tasks = (!self.is_stepped).then_some(self.tasks);
+        let threads = Threads { feed: Box::new(feed), wake: self.wake, tasks };
+        let inner = Inner {
             store: self.store,
             hub: self.hub,
             queue: self.queue,
@@ -128,17 +125,35 @@ impl Assembly {
             directory_watch: Arc::default(),
             replica,
             threads: Mutex::default(),
-        }));
-        engine.register_failure_hook();
-        committer(&engine)?;
-        engine.spawn("plinth-feed", feed)?;
-        if !is_stepped {
-            engine.spawn("plinth-maintain", move || tasks.run(&maintenance))?;
-            let (watch, store) = (Arc::clone(&engine.0.directory_watch), Arc::clone(&engine.0.store));
-            engine.spawn("plinth-dirwatch", move || watch.run(&store))?;
-        }
-        // Last: it is stopped once all threads that hand it wakers have ended.
-        engine.spawn("plinth-wake", self.wake)?;
-        Ok(engine)
+        };
+        (inner, threads)
     }
+}
+
+/// What threads of an engine run.
+pub(super) struct Threads {
+    pub(super) feed: Box<dyn FnOnce() + Send>,
+    pub(super) wake: Box<dyn FnOnce() + Send>,
+    /// Maintenance, where a thread does it.
+    pub(super) tasks: Option<Arc<MaintenanceTasks>>,
+}
+
+/// What the handles of an engine share.
+pub(super) struct Inner {
+    pub(super) store: Arc<Store>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) queue: Arc<CommitQueue>,
+    pub(super) floor: Arc<Floor>,
+    pub(super) feeder: Feeder,
+    pub(super) wakeup: Wakeup,
+    pub(super) maintenance: Arc<MaintenanceControl>,
+    pub(super) compactor: Arc<Compactor>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) limits: Limits,
+    pub(super) writer: Arc<Mutex<Writer>>,
+    pub(super) directory_watch: Arc<DirectoryWatch>,
+    /// Set in a replica.
+    pub(super) replica: Option<Arc<Shared>>,
+    /// Emptied when the engine is closed.
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
 }

@@ -5,6 +5,7 @@
 //! those of the engine live as long as their readers need them. [`Pinned`] and [`Cursor`] hold the database
 //! by reference count instead.
 
+mod family;
 mod open;
 
 use std::fs;
@@ -19,6 +20,7 @@ use rocksdb::{
     WriteOptions, DB,
 };
 
+pub(crate) use self::family::Family;
 pub(crate) use self::open::{create_at, flush, open_sound_tables, open_untracked, query_manifest, Changes};
 use self::open::{create_database, open_database, Access, Opened};
 use crate::directory::{self, DirectoryState, Lock, DATABASE, RESTORING, VIEWING};
@@ -60,40 +62,6 @@ pub(crate) struct Store {
     reserve: Reserve,
     /// Released on drop, after the database.
     lock: Lock,
-}
-
-/// A column family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
-    Current,
-    History,
-    Log,
-    Expiry,
-    Meta,
-}
-
-impl Family {
-    pub(crate) const ALL: [Family; 5] =
-        [Family::Current, Family::History, Family::Log, Family::Expiry, Family::Meta];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Family::Current => layout::CURRENT,
-            Family::History => layout::HISTORY,
-            Family::Log => layout::LOG,
-            Family::Expiry => layout::EXPIRY,
-            Family::Meta => rocksdb::DEFAULT_COLUMN_FAMILY_NAME,
-        }
-    }
-
-    /// The family with this number in RocksDB: the default one is 0, the others are numbered in the order of
-    /// their creation, which is that of [`Family::ALL`].
-    pub(crate) fn of_number(number: usize) -> Option<Family> {
-        match number {
-            0 => Some(Family::Meta),
-            number => Family::ALL.get(number - 1).copied().filter(|family| *family != Family::Meta),
-        }
-    }
 }
 
 impl Drop for Store {

@@ -9,7 +9,7 @@ use rocksdb::{
     WriteOptions, DB,
 };
 
-use super::Family;
+use super::family::Family;
 use crate::directory::{self, CREATING, DATABASE, VIEWING};
 use crate::error::{Error, Result};
 use crate::failpoint::failpoint;

@@ -137,7 +137,8 @@ impl JoinToken {
         let rest =
             text.strip_prefix(PREFIX).and_then(|rest| rest.strip_prefix('.')).ok_or(MalformedJoinToken)?;
         let (authority, credential) = rest.split_once('.').ok_or(MalformedJoinToken)?;
-        let authority = from_hex(authority).ok_or(MalformedJoinToken)?;
+        let authority =
+            hex::decode(authority).and_then(|hash| hash.try_into().ok()).ok_or(MalformedJoinToken)?;
         Ok(JoinToken { authority, credential: JoinCredential::parse(credential)? })
     }
 
@@ -171,18 +172,6 @@ fn digits(random: &SystemRandom, length: usize) -> Result<String, NoRandomness> 
         text.extend(digits.take(length - text.len()));
     }
     Ok(text)
-}
-
-/// Lowercase digits of a hash.
-fn from_hex(text: &str) -> Option<AuthorityHash> {
-    let value = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    let digits: Vec<u8> = text.bytes().map(value).collect::<Option<_>>()?;
-    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    bytes.try_into().ok().filter(|_| digits.len() == 64)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //! | `quantity`, `semver`, `format` | the types of the same names |
 //! | `authz` | authorization checks |
 
+mod arguments;
 mod authz;
 mod format;
 pub(crate) mod formatting;
@@ -32,21 +33,13 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 pub(crate) use self::standard::duration_text;
-use super::context::{Context, EvalError, Outcome};
+use super::context::{Context, Outcome};
 use super::cost::Cost;
 use super::types::{OpaqueType, Type};
 use super::value::Val;
 
 /// An implementation. The arguments start with the receiver.
 pub(crate) type Implementation = for<'a> fn(&mut Context<'a>, &[Val<'a>]) -> Outcome<'a>;
-
-/// The single argument, a text.
-fn text<'v>(args: &'v [Val<'_>]) -> Result<&'v str, EvalError> {
-    match args {
-        [Val::String(s)] => Ok(s.as_str()),
-        _ => Err(EvalError::NoSuchOverload),
-    }
-}
 
 /// A function with all its overloads.
 pub(crate) struct Function {

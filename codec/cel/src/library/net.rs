@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use plinth_codec::error::quoted;
 
-use super::text;
+use super::arguments::text;
 use crate::context::{Context, EvalError, Outcome};
 use crate::opaque::{Network, OpaqueValue};
 use crate::value::Val;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use plinth_codec::quantity::Quantity;
 
-use super::text;
+use super::arguments::text;
 use crate::context::{Context, EvalError, Outcome};
 use crate::opaque::OpaqueValue;
 use crate::value::Val;

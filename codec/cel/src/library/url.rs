@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::text;
+use super::arguments::text;
 use crate::context::{Context, EvalError, Outcome};
 use crate::opaque::{unescape, OpaqueValue, Url};
 use crate::value::{Key, Table, Val};

@@ -4,7 +4,7 @@
 use plinth_codec::regexp;
 use smol_str::SmolStr;
 
-use super::{CompileError, Fold, Op, Step};
+use super::operation::{Fold, Op, Step};
 use crate::ast::{Comprehension, Expr, Kind, Literal};
 use crate::check::{Checked, Name};
 use crate::context::{Context, Source};
@@ -12,6 +12,15 @@ use crate::cost::Cost;
 use crate::library::Function;
 use crate::limits::PER_CALL_LIMIT;
 use crate::value::{Text, Val};
+
+/// A compilation error of an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CompileError {
+    /// Syntax or type errors: the text of all of them, each with its position.
+    Compilation(String),
+    /// A constant part failed to evaluate.
+    Instantiation(String),
+}
 
 /// The operations of an expression, and which of its variables it reads.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::Op;
+use super::operation::Op;
 use crate::context::{Context, EvalError, Outcome};
 use crate::cost::{Cost, LIST, MAP, SELECT, STRUCT};
 use crate::library::Function;

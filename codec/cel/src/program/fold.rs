@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Context, EvalError, Fold, Op, Step};
+use super::operation::{Fold, Op, Step};
 use crate::context::Outcome;
+use crate::context::{Context, EvalError};
 use crate::cost::{LIST, MAP, SELECT};
 use crate::value::{self, Entries, Table, Text, Val};
 

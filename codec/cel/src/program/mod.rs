@@ -12,33 +12,25 @@
 //! | `cost` | what a call costs |
 //! | `evaluate` | the operations |
 //! | `fold` | macros over lists and maps |
+//! | `operation` | what an operation is |
 
 mod compile;
 mod cost;
 mod evaluate;
 mod fold;
+mod operation;
 
-use regex::Regex;
-use smol_str::SmolStr;
+pub(crate) use self::compile::CompileError;
 
 use self::compile::compile;
+use self::operation::Op;
 use super::check::check;
 use super::context::{Context, EvalError, Source};
 use super::estimate::estimate;
-use super::library::Function;
 use super::message::MessageTypes;
 use super::parse::{describe, parse, Macros};
 use super::types::{DeclType, Type};
 use super::value::Val;
-
-/// A compilation error of an expression.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CompileError {
-    /// Syntax or type errors: the text of all of them, each with its position.
-    Compilation(String),
-    /// A constant part failed to evaluate.
-    Instantiation(String),
-}
 
 /// A compiled expression. Immutable; shared by all threads.
 #[derive(Debug)]
@@ -117,53 +109,4 @@ impl Program {
         let outcome = if context.exhausted() { Err(context.over()) } else { outcome };
         (outcome, context.spent())
     }
-}
-
-/// One operation.
-#[derive(Debug)]
-enum Op {
-    Const(Val<'static>),
-    Variable(usize, SmolStr),
-    Local(usize),
-    Select(Box<Op>, SmolStr),
-    Has(Box<Op>, SmolStr),
-    /// `has(a.b)` where `a.b` is one variable: true when it has a value.
-    Present(usize, SmolStr),
-    OptionalSelect(Box<Op>, SmolStr),
-    And(Box<[Op; 2]>),
-    Or(Box<[Op; 2]>),
-    Conditional(Box<[Op; 3]>),
-    /// `a.or(b)`, `a.orValue(b)`.
-    OrElse(Box<[Op; 2]>, bool),
-    /// A function call.
-    Call(&'static Function, Box<[Op]>),
-    /// `matches`, `find`, `findAll` with a literal expression.
-    Regex(&'static Function, Box<[Op]>, Regex),
-    List(Box<[(Op, bool)]>),
-    Map(Box<[(Op, Op, bool)]>),
-    /// `Name{field: value}`.
-    Message(SmolStr, Box<[(SmolStr, Op, bool)]>),
-    Fold(Box<Fold>),
-    Bind(Box<[Op; 2]>),
-    OptMap(Box<[Op; 2]>, bool),
-}
-
-#[derive(Debug)]
-struct Fold {
-    range: Op,
-    /// Whether each step has two variables: index or key, and value.
-    two: bool,
-    step: Step,
-}
-
-/// The step of a fold.
-#[derive(Debug)]
-enum Step {
-    All(Op),
-    Exists(Op),
-    One(Op),
-    /// A condition, and the new element.
-    List(Option<Op>, Op),
-    Map(Option<Op>, Op, Op),
-    Entries(Option<Op>, Op),
 }

@@ -5,77 +5,10 @@ use std::sync::Arc;
 
 use smol_str::SmolStr;
 
-use super::{OpaqueType, Type};
+use super::model::{DeclType, Field, ListKind, Node, OpaqueType, Shape, Type};
 use crate::escape::{escape, is_reserved};
 use crate::limits::MAX_REQUEST_BYTES;
 use crate::schema::SchemaNode;
-
-/// A schema node as a CEL type, with its children (upstream's `DeclType`). Clones share their data.
-#[derive(Clone, Debug)]
-pub struct DeclType(Arc<Node>);
-
-#[derive(Debug)]
-struct Node {
-    shape: Shape,
-    /// Most elements, entries, bytes or code points that a value can have.
-    max_elements: u64,
-    /// Fewest bytes that a value takes in JSON.
-    min_bytes: i64,
-}
-
-/// The kind of data.
-#[derive(Debug)]
-pub(crate) enum Shape {
-    /// Anything: `x-kubernetes-int-or-string`.
-    Dyn,
-    /// A scalar of any type.
-    Any,
-    Bool,
-    Int,
-    Double,
-    String,
-    /// Base64 text.
-    Bytes,
-    Duration,
-    /// RFC 3339 text, or a date alone.
-    Timestamp {
-        date: bool,
-    },
-    List {
-        element: DeclType,
-        kind: ListKind,
-    },
-    Map {
-        element: DeclType,
-        /// Most bytes of a key; upstream counts keys of schemas as empty.
-        key_bytes: u64,
-    },
-    Object {
-        /// As messages show the type.
-        name: SmolStr,
-        fields: Vec<Field>,
-    },
-    /// Not data: the result of an expression, or a type of a library.
-    Computed(Type),
-}
-
-/// How lists are compared and concatenated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ListKind {
-    Atomic,
-    Set,
-    /// By the values of these keys.
-    Map(Vec<SmolStr>),
-}
-
-#[derive(Debug)]
-pub(crate) struct Field {
-    /// The identifier in expressions.
-    pub(crate) identifier: SmolStr,
-    /// The name in data.
-    pub(crate) name: SmolStr,
-    pub(crate) declared: DeclType,
-}
 
 /// The name of the type of objects of a schema.
 const OBJECT: &str = "object";

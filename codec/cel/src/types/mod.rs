@@ -1,82 +1,14 @@
 //! Types of expressions, and how they unify.
 
 mod declare;
+mod model;
 
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use smol_str::SmolStr;
-
-pub use declare::DeclType;
-pub(crate) use declare::{ListKind, Shape};
-
-/// The type of an expression.
-#[derive(Clone, Debug)]
-pub(crate) enum Type {
-    /// Checked when evaluated.
-    Dyn,
-    /// As `Dyn`, of data that are declared to be of any scalar type (upstream's `google.protobuf.Any`): no
-    /// range of a comprehension.
-    Any,
-    /// The type of an expression with an error; assignable to everything, so that one error is reported once.
-    Error,
-    Null,
-    Bool,
-    Int,
-    Uint,
-    Double,
-    String,
-    Bytes,
-    Duration,
-    Timestamp,
-    List(Arc<Type>),
-    Map(Arc<(Type, Type)>),
-    Object(DeclType),
-    Optional(Arc<Type>),
-    /// The type of types.
-    Kind,
-    /// A constructed message: `Object` and nested types, `JSONPatch`.
-    Message(SmolStr),
-    /// An opaque type of a library.
-    Opaque(OpaqueType),
-    /// A type parameter of a function, or a type that is not known yet.
-    Param(u32),
-}
-
-/// Opaque types of Kubernetes' function libraries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpaqueType {
-    Quantity,
-    Url,
-    Ip,
-    Cidr,
-    Format,
-    Semver,
-    Authorizer,
-    PathCheck,
-    GroupCheck,
-    ResourceCheck,
-    Decision,
-}
-
-impl OpaqueType {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            OpaqueType::Quantity => "kubernetes.Quantity",
-            OpaqueType::Url => "kubernetes.URL",
-            OpaqueType::Ip => "net.IP",
-            OpaqueType::Cidr => "net.CIDR",
-            OpaqueType::Format => "kubernetes.NamedFormat",
-            OpaqueType::Semver => "kubernetes.Semver",
-            OpaqueType::Authorizer => "kubernetes.authorization.Authorizer",
-            OpaqueType::PathCheck => "kubernetes.authorization.PathCheck",
-            OpaqueType::GroupCheck => "kubernetes.authorization.GroupCheck",
-            OpaqueType::ResourceCheck => "kubernetes.authorization.ResourceCheck",
-            OpaqueType::Decision => "kubernetes.authorization.Decision",
-        }
-    }
-}
+pub use model::DeclType;
+pub(crate) use model::{ListKind, OpaqueType, Shape, Type};
 
 impl Type {
     pub(crate) fn list(element: Type) -> Type {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Form::*;
-use super::{is_reference, message, only, pair, put, Message, EXTERNAL_DOCS};
+use super::message::Form::*;
+use super::message::{is_reference, message, only, pair, put, Message, EXTERNAL_DOCS};
 
 pub(super) static DOCUMENT: Message = Message {
     members: &[

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Form::*;
-use super::{is_reference, message, only, Message, EXTERNAL_DOCS};
+use super::message::Form::*;
+use super::message::{is_reference, message, only, put, Message, EXTERNAL_DOCS};
 
 pub(super) static DOCUMENT: Message = Message {
     members: &[
@@ -145,7 +145,7 @@ fn default(value: &Value) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     match value {
         Value::Bool(truth) => out.extend([2 << 3, u8::from(*truth)]),
-        Value::String(text) => super::put(&mut out, 3, text.as_bytes()),
+        Value::String(text) => put(&mut out, 3, text.as_bytes()),
         Value::Number(number) => {
             out.push(1 << 3 | 1);
             out.extend_from_slice(&number.as_f64()?.to_le_bytes());

@@ -18,6 +18,7 @@
 //! `order` has the ordering of lists, `restore` upstream's errors for values of wrong types in the result,
 //! this file the merge.
 
+mod directive;
 mod order;
 mod restore;
 
@@ -29,12 +30,11 @@ use super::merge::drop_nulls;
 use super::{goprint, PatchError};
 use crate::schema::{PatchStrategy, Schema, Type, TypeId};
 use crate::value::{Map, Value};
+use directive::{bad_type, unmergeable, DIRECTIVE, SET_ORDER};
 use order::{ElementKey, KeySet};
 
-const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList";
-const SET_ORDER: &str = "$setElementOrder";
 
 /// Levels at which both object and patch have an object or list. Only recursive types (JSONSchemaProps)
 /// exceed thirty.
@@ -80,14 +80,6 @@ fn malformed(text: &str) -> PatchError {
 
 fn bad_order() -> PatchError {
     malformed("invalid patch format of setElementOrder list")
-}
-
-fn unmergeable(text: impl Into<String>) -> PatchError {
-    PatchError::Unmergeable(text.into())
-}
-
-fn bad_type(expected: &str, got: &Value) -> PatchError {
-    unmergeable(format!("expected a {expected}, but received a {}", goprint::type_name(got)))
 }
 
 fn unknown_directive(directive: &Value, holder: &Map) -> PatchError {

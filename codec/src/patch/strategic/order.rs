@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use smol_str::SmolStr;
 
-use super::{bad_type, goprint, unmergeable, PatchError, DIRECTIVE, SET_ORDER};
+use super::super::{goprint, PatchError};
+use super::directive::{bad_type, unmergeable, DIRECTIVE, SET_ORDER};
 use crate::Value;
 
 /// A scalar that identifies an element; equal as Go compares interface values.

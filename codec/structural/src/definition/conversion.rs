@@ -7,6 +7,7 @@ use plinth_codec::pem::{self, Block};
 use plinth_codec::url;
 use plinth_codec::value::Value;
 
+use super::parts::one_of;
 use super::view::View;
 
 /// Versions of ConversionReview that this server supports.
@@ -28,7 +29,7 @@ pub(super) fn errors(path: &Path<'_>, view: &View<'_>, rules: &ConversionRules) 
         let why = "must be None if spec.preserveUnknownFields is true";
         errors.push(FieldError::invalid(path.child("strategy"), &strategy.into(), why));
     }
-    errors.extend(super::one_of(&path.child("strategy"), strategy, &["None", "Webhook"]));
+    errors.extend(one_of(&path.child("strategy"), strategy, &["None", "Webhook"]));
     let client = conversion.at(&["webhook", "clientConfig"]).filter(|c| !c.is_null());
     let reviews = conversion.at(&["webhook", "conversionReviewVersions"]);
     let reviews = reviews.and_then(Value::as_array).unwrap_or_default();

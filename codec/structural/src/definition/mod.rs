@@ -21,12 +21,13 @@ mod view;
 use plinth_codec::error::quoted;
 use plinth_codec::field::{FieldError, Path};
 use plinth_codec::names;
-use plinth_codec::value::{Map, Value};
+use plinth_codec::value::Value;
 
 use super::check::keywords;
 use super::props::Props;
+use parts::one_of;
 use schema::Options;
-use view::{Validation, Version, View};
+use view::{is_established, Validation, Version, View};
 
 /// The annotation with the approval of a definition in a protected group.
 const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -96,13 +97,6 @@ pub fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let before = old.map(formats).unwrap_or_default();
     let new = formats(new).into_iter().filter(|format| !before.contains(format));
     new.map(|format| format!("unrecognized format {}", quoted(&format))).collect()
-}
-
-fn is_established(definition: &Value) -> bool {
-    let conditions = definition.list_at(&["status", "conditions"]);
-    conditions
-        .iter()
-        .any(|c| c.str_at(&["type"]) == Some("Established") && c.str_at(&["status"]) == Some("True"))
 }
 
 fn name_errors(definition: &Value, view: &View<'_>) -> Option<FieldError> {
@@ -260,15 +254,6 @@ fn common_errors(path: &Path<'_>, view: &View<'_>, options: &Options) -> Vec<Fie
     errors
 }
 
-/// A string that must be one of a few.
-fn one_of(path: &Path<'_>, value: &str, accepted: &[&str]) -> Option<FieldError> {
-    match value {
-        "" => Some(FieldError::required(path, "")),
-        value if accepted.contains(&value) => None,
-        value => Some(FieldError::not_supported(path, &value.into(), accepted)),
-    }
-}
-
 fn stored_version_errors(definition: &Value, view: &View<'_>) -> Vec<FieldError> {
     let root = Path::Root;
     let status = root.child("status");
@@ -293,8 +278,8 @@ fn stored_version_errors(definition: &Value, view: &View<'_>) -> Vec<FieldError>
         if !view.versions.iter().any(|version| version.name == text) {
             let why = format!(
                 "missing from spec.versions; {text} was previously a storage version, and must remain in \
-                 spec.versions until a storage migration ensures no data remains persisted in {text} and removes \
-                 {text} from status.storedVersions"
+                 spec.versions until a storage migration ensures no data remains persisted in {text} and \
+                 removes {text} from status.storedVersions"
             );
             errors.push(FieldError::invalid(path.index(i), name, why));
         }
@@ -356,9 +341,4 @@ fn preserve_errors(definition: &Value, old: Option<&Value>) -> Option<FieldError
         let why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         FieldError::invalid("spec.preserveUnknownFields", &true.into(), why)
     })
-}
-
-/// The members of an object; none of anything else.
-fn members<'a>(value: Option<&'a Value>, empty: &'a Map) -> &'a Map {
-    value.and_then(Value::as_object).unwrap_or(empty)
 }

@@ -208,3 +208,12 @@ fn field_at<'a>(text: &str, schema: Props<'a>) -> Result<Option<Props<'a>>, Stri
     }
     Ok(at)
 }
+
+/// A string that must be one of a few.
+pub(super) fn one_of(path: &Path<'_>, value: &str, accepted: &[&str]) -> Option<FieldError> {
+    match value {
+        "" => Some(FieldError::required(path, "")),
+        value if accepted.contains(&value) => None,
+        value => Some(FieldError::not_supported(path, &value.into(), accepted)),
+    }
+}

@@ -4,7 +4,8 @@ use plinth_codec::field::{FieldError, Path};
 use plinth_codec::value::Value;
 
 use super::conversion;
-use super::view::{Validation, Version, View};
+use super::parts::MAX_SELECTABLE;
+use super::view::{is_established, Validation, Version, View};
 use crate::check::{defaults, is_zero, keywords, structure};
 use crate::compile;
 use crate::props::Props;
@@ -62,7 +63,7 @@ impl Options {
             },
             conversion: conversion::ConversionRules {
                 known_review_version: conversion::has_known_review_version(old),
-                any_ca_bundle: !super::is_established(old_definition) || conversion::has_bad_ca_bundle(old),
+                any_ca_bundle: !is_established(old_definition) || conversion::has_bad_ca_bundle(old),
             },
             costs_kept: costs_kept(new, old),
             selectable_kept: selectable_kept(new, old),
@@ -106,7 +107,7 @@ fn costs_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
 
 /// Versions whose selectable fields were too many before and are the same now.
 fn selectable_kept(new: &View<'_>, old: &View<'_>) -> Vec<String> {
-    let too_many = |fields: &[Value]| fields.len() > super::parts::MAX_SELECTABLE;
+    let too_many = |fields: &[Value]| fields.len() > MAX_SELECTABLE;
     let mut kept = Vec::new();
     if too_many(old.selectable) && new.selectable == old.selectable {
         kept.push(String::new());

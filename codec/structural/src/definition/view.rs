@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use plinth_codec::value::{Map, Value};
 
-use super::members;
 use crate::props::Props;
 
 static EMPTY: LazyLock<Map> = LazyLock::new(Map::new);
@@ -136,4 +135,16 @@ fn set_member<'a>(version: &'a Value, key: &str) -> Option<&'a Value> {
         Value::Array(list) => !list.is_empty(),
         _ => true,
     })
+}
+
+pub(super) fn is_established(definition: &Value) -> bool {
+    let conditions = definition.list_at(&["status", "conditions"]);
+    conditions
+        .iter()
+        .any(|c| c.str_at(&["type"]) == Some("Established") && c.str_at(&["status"]) == Some("True"))
+}
+
+/// The members of an object; none of anything else.
+pub(super) fn members<'a>(value: Option<&'a Value>, empty: &'a Map) -> &'a Map {
+    value.and_then(Value::as_object).unwrap_or(empty)
 }

@@ -1,4 +1,4 @@
-//! Definitions as a whole.
+//! CustomResourceDefinitions as a whole.
 
 use plinth_codec::tree;
 use plinth_codec::value::{Map, Value};

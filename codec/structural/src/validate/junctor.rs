@@ -5,7 +5,7 @@ use plinth_codec::error::quoted;
 use plinth_codec::field::Path;
 use plinth_codec::value::{level, Value};
 
-use super::{DottedPath, Outcome, Walk};
+use super::walk::{DottedPath, Outcome, Walk};
 use crate::node::{Constraint, Node, NodeId};
 
 impl Walk<'_> {

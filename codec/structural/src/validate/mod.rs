@@ -12,10 +12,12 @@
 mod junctor;
 mod number;
 mod ratchet;
+mod walk;
 
 pub(super) use ratchet::CorrelatedObject;
+pub(super) use walk::MAX_ERRORS;
 
-use std::fmt::{self, Display};
+use std::fmt::Display;
 
 use plinth_codec::error::quoted;
 use plinth_codec::field::{FieldError, Path};
@@ -25,9 +27,8 @@ use plinth_codec::value::{level, Map, Value};
 
 use super::format;
 use super::node::{Additional, Constraint, Kind, Node, NodeId};
+use walk::{DottedPath, Outcome, ValidationError, Walk};
 
-/// Maximum number of errors reported for one object.
-pub(super) const MAX_ERRORS: usize = 1000;
 /// Values that are checked against schemas, alternatives counted each: some seconds of work. A list of
 /// numbers in a body of 3 MiB has 1.5 million.
 const MAX_STEPS: u64 = 10_000_000;
@@ -69,68 +70,6 @@ pub(super) fn update_errors(
             walk.finish(outcome)
         }
     }
-}
-
-/// An error; those with the same text are reported once.
-#[derive(Debug)]
-struct ValidationError {
-    text: String,
-    error: FieldError,
-}
-
-/// The result of checking a value.
-#[derive(Debug, Default)]
-struct Outcome {
-    errors: Vec<ValidationError>,
-    /// Number of passed checks.
-    matches: u64,
-}
-
-impl Outcome {
-    fn is_valid(&self) -> bool {
-        self.errors.is_empty()
-    }
-
-    fn add(&mut self, error: ValidationError) {
-        if self.errors.len() < MAX_ERRORS && self.errors.iter().all(|f| f.text != error.text) {
-            self.errors.push(error);
-        }
-    }
-
-    fn merge(&mut self, other: Outcome) {
-        self.matches += other.matches;
-        match self.errors.is_empty() {
-            true => self.errors = other.errors,
-            false => other.errors.into_iter().for_each(|error| self.add(error)),
-        }
-    }
-}
-
-/// A path as in messages: keys of maps look like fields.
-struct DottedPath<'a>(&'a Path<'a>);
-
-impl Display for DottedPath<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, step) in self.0.steps().into_iter().enumerate() {
-            match step {
-                Path::Root => {}
-                Path::Child(_, name) if i == 0 => f.write_str(name)?,
-                Path::Child(_, name) | Path::Key(_, name) => write!(f, ".{name}")?,
-                Path::Index(_, index) => write!(f, "[{index}]")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-struct Walk<'a> {
-    nodes: &'a [Node],
-    /// The path of the value in the object; part of causes, not of messages.
-    prefix: &'a Path<'a>,
-    /// Remaining checks.
-    steps: u64,
-    /// Whether the limit was reached; unchecked values are then not reported.
-    exhausted: bool,
 }
 
 impl<'a> Walk<'a> {

@@ -3,7 +3,7 @@
 use plinth_codec::field::{go_float, Path};
 use plinth_codec::value::Value;
 
-use super::{Outcome, Walk};
+use super::walk::{DottedPath, Outcome, Walk};
 use crate::node::{Bound, Constraint, Kind, Node};
 
 /// The largest integer up to which floats have no gaps.
@@ -53,10 +53,7 @@ impl Walk<'_> {
                 Some(format) => format!("with format {format}"),
                 None => "(default format)".to_owned(),
             };
-            self.plain(
-                path,
-                format!("{what} value must be of type {kind} {format} in {}", super::DottedPath(path)),
-            )
+            self.plain(path, format!("{what} value must be of type {kind} {format} in {}", DottedPath(path)))
         };
         if !is_in_range(node, value) {
             all.add(out_of_range("Checked"));
@@ -70,7 +67,7 @@ impl Walk<'_> {
                     if *factor <= 0.0 {
                         let text = format!(
                             "factor MultipleOf declared for {} must be positive: {}",
-                            super::DottedPath(path),
+                            DottedPath(path),
                             shown(*factor, value)
                         );
                         all.add(self.plain(path, text));

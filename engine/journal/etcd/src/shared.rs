@@ -387,8 +387,8 @@ impl Shared {
             }
             let message = format!(
                 "the key {place:?} is absent in etcd: the journal that this replica has applied is not there; use \
-                 the etcd that holds it. Where its data is lost, make a backup of the replica that is furthest, \
-                 and restore it. Nothing was written"
+                 the etcd that holds it. Where its data is lost, make a backup of the replica that is \
+                 furthest, and restore it. Nothing was written"
             );
             return Err(Error::Refused { message });
         };

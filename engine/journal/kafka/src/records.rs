@@ -45,15 +45,7 @@ pub(crate) fn cluster_of(key: &[u8]) -> Option<ClusterId> {
 }
 
 fn cluster_after(prefix: &str, key: &[u8]) -> Option<ClusterId> {
-    let digits = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?;
-    let mut cluster = ClusterId::default();
-    if digits.len() != 2 * cluster.0.len() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (at, byte) in cluster.0.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(digits.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(cluster)
+    std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.parse().ok()
 }
 
 /// What the key of the record that founds a journal says before the cluster.

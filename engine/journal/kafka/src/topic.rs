@@ -83,8 +83,8 @@ impl Shared {
     fn absent<T>(&self, what: &str) -> Result<T> {
         refused(format!(
             "{what}: the journal that this replica has applied is not there; use the Kafka and the topic that hold \
-             it. Where its data is lost, make a backup of the replica that is furthest, and restore it. Nothing was \
-             written"
+             it. Where its data is lost, make a backup of the replica that is furthest, and restore it. \
+             Nothing was written"
         ))
     }
 

@@ -14,7 +14,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use super::JwtAlgorithm;
+use super::algorithm::JwtAlgorithm;
 use crate::files;
 use crate::p521;
 use crate::pkcs8;

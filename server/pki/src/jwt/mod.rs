@@ -4,6 +4,7 @@
 //! A token is decoded twice: first unverified, to find its issuer, and then with the keys of that issuer. The
 //! key determines the algorithm, so a token cannot choose `none` or use a public key as a shared secret.
 
+mod algorithm;
 pub(crate) mod keys;
 pub(crate) mod method;
 mod ring;
@@ -15,6 +16,7 @@ use jsonwebtoken::{Algorithm, Header, Validation};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub use algorithm::JwtAlgorithm;
 pub(crate) use keys::{SigningKey, VerifyingKey};
 
 use keys::{Private, Public};
@@ -42,55 +44,6 @@ pub enum JwtError {
     NotYet,
     #[error("token is issued in the future")]
     IssuedInFuture,
-}
-
-/// Signature algorithms (RFC 7518, 3.1): only asymmetric ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // their names are those of the RFC
-pub enum JwtAlgorithm {
-    RS256,
-    RS384,
-    RS512,
-    PS256,
-    PS384,
-    PS512,
-    ES256,
-    ES384,
-    ES512,
-}
-
-impl JwtAlgorithm {
-    /// All algorithms.
-    pub const ALL: [JwtAlgorithm; 9] = {
-        use JwtAlgorithm::*;
-        [RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384, PS512]
-    };
-
-    /// Name in tokens.
-    pub fn name(self) -> &'static str {
-        use JwtAlgorithm::*;
-        match self {
-            RS256 => "RS256",
-            RS384 => "RS384",
-            RS512 => "RS512",
-            PS256 => "PS256",
-            PS384 => "PS384",
-            PS512 => "PS512",
-            ES256 => "ES256",
-            ES384 => "ES384",
-            ES512 => "ES512",
-        }
-    }
-
-    /// Parses a name.
-    pub fn of(name: &str) -> Option<JwtAlgorithm> {
-        JwtAlgorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-
-    /// The same in `jsonwebtoken`, which does not have all.
-    fn of_library(self) -> Option<jsonwebtoken::Algorithm> {
-        self.name().parse().ok()
-    }
 }
 
 /// The header of a token. Other members are ignored.
