@@ -21,7 +21,9 @@ rust_code() {
       return line
     }
     FNR == 1 { tests = inside = 0 }
-    /^#\[cfg\(test\)\]/ { tests = 1; next }
+    # The module may stand in the line of its attribute, or in one line.
+    /^#\[cfg\(test\)\]/ { tests = 1; sub(/^#\[cfg\(test\)\] */, ""); if ($0 == "") next }
+    tests && /^(pub )?mod [a-z_]+ \{.*\}$/ { tests = 0; next }
     tests && /^(pub )?mod [a-z_]+ \{/ { inside = 1 }
     { tests = 0 }
     !inside { print FILENAME ":" FNR ":\t" without_comment($0) }
@@ -43,19 +45,30 @@ of_all_kinds='of|keep_metadata|scale|quantities|Conversion|DefaultRule|Deletion|
 of_all_kinds+='|NameRule|Strategy|Subresource|Unwritten|BASE|CUSTOM|self'
 # Names of kinds that generic code has for something else: events of a watch, nodes of a tree, the namespace of a
 # request, services behind a URL, roles of a connection, a cipher's secret, accounts and FlowSchemas that requests are
-# attributed to, the version that a resource is stored in. They are refused as a string, as a step of a path or the
-# kind within a string, and in names of functions, types and modules, but for the names in ALLOWED_NAMES.
+# attributed to, the version that a resource is stored in. They are refused as a string (but for "namespace", a member of
+# every object's metadata), as a step of a path or the kind within a string, and in names of items, but for those in
+# ALLOWED_NAMES.
 ambiguous='event|node|namespace|service|endpoint|role|binding|lease|secret|service_?account|flow_?schema|storage_?version'
 # Short names of resources that are ordinary words, or a label in DNS names of clusters.
 ordinary_short='ing|limits|quota|deploy|svc'
-# Names of functions, types and modules that have such a word for something else, or for what every request, object or
-# resource has: its namespace, its version in the store.
-ALLOWED_NAMES='event event_key event_lengths event_lost event_type error_event apply_event convert_events encoded_events
-  into_events poll_events queued_event served_event sink_events watch_event write_event write_watch_event
-  node nodes set_node tape_node endpoints service service_error service_port
-  collection_spans_namespaces is_about_namespace key_namespace match_namespace namespace_object namespace_selected
-  namespaces request_namespace service_account_groups service_account_name split_service_account
-  is_storage_version storage_version_hash'
+# Items that have such a word for something else, or for what every request, object or resource has: its namespace, its
+# version in the store. Each with its file, below `src`.
+ALLOWED_NAMES='admission/matching.rs:namespace_selected admission/policy/mod.rs:namespace_metadata
+  admission/policy/mod.rs:namespace_object apply/fields_v1.rs:node apply/set.rs:nodes apply/set.rs:set_node
+  audit/counters.rs:event_lost audit/mod.rs:event audit/sinks.rs:sink_events audit/webhook.rs:queued_event
+  cbor/frame.rs:write_watch_event context/admission.rs:is_about_namespace context/admission.rs:request_namespace
+  context/kind_handler.rs:endpoint context/mod.rs:key_namespace discovery/lists.rs:storage_version_hash
+  egress/mod.rs:service egress/service.rs:service egress/service.rs:service_error endpoints/mod.rs:endpoints
+  handlers/list/plan.rs:collection_spans_namespaces handlers/watch/batch.rs:event_lengths
+  handlers/watch/batch.rs:into_events handlers/watch/stream.rs:encoded_events handlers/watch/stream.rs:initial_events
+  handlers/watch/stream.rs:poll_events handlers/watch/stream.rs:write_event json/tape.rs:node json/tape.rs:tape_node
+  lib.rs:endpoints lib.rs:namespaces object_meta.rs:match_namespace protobuf/envelope.rs:event_object
+  protobuf/envelope.rs:event_type protobuf/envelope.rs:watch_event remote/mod.rs:service_port
+  representation/item.rs:event_type representation/json.rs:event representation/list_size_cache.rs:apply_event
+  representation/negotiated.rs:event_key representation/tree.rs:event representation/write.rs:error_event
+  representation/write.rs:event resource_type.rs:is_storage_version selector/selectable.rs:namespace
+  stored_objects/read.rs:convert_events stored_objects/read.rs:served_event traces/options.rs:default_endpoint
+  yaml/mod.rs:nodes yaml/nodes.rs:node yaml/nodes.rs:node_id yaml/reader.rs:node yaml/writer.rs:node'
 
 # Reads the table of resources, $1.
 read_kind_names() {
@@ -93,6 +106,7 @@ names_of_kinds() {
   found=$(
     # Strings, also of types (io.k8s.api.core.v1.Pod) and of subresources (pods/exec).
     grep -E "[\"./=]($kinds_and_plurals)\"|\"($kinds_and_plurals)/" <<< "$code"
+    grep -E "\"($ambiguous)\"" <<< "${code//\"namespace\"/}"
     grep -E "\b(mark|is|of|set)_?($ambiguous)s?\b" <<< "$code" | grep -vw is_storage_version
     # A step of a path, or a kind as a word of its own within a string; "/namespaces/" is a step of every path.
     # shellcheck disable=SC2001 # replacing in a variable of a megabyte takes seconds
@@ -102,9 +116,10 @@ names_of_kinds() {
     split_words <<< "$code" | grep -E $'\t'"(.*[^a-z0-9])?($short_names)([^a-z0-9]|$)"
     split_words <<< "$code" | awk -F'\t' -v words="^([a-z0-9]+_)*($ambiguous)(e?s)?(_[a-z0-9_]*)?$" -v allowed="${ALLOWED_NAMES//$'\n'/ }" '
       BEGIN { for (n = split(allowed, names, / +/); n > 0; n--) known[names[n]] = 1 }
-      match($2, /(^|[^a-z_])(fn|struct|enum|mod) [a-z0-9_]+/) {
+      match($2, /(^|[^a-z_])(fn|struct|enum|union|trait|type|const|static|mod|macro_rules!) [a-z0-9_]+/) {
         name = substr($2, RSTART, RLENGTH); sub(/.* /, "", name)
-        if (name ~ words && !(name in known)) print
+        file = $1; sub(/:.*/, "", file); sub(/.*\/src\//, "", file)
+        if (name ~ words && !((file ":" name) in known)) print
       }'
     # Paths into server/kinds: also in braces over several lines, and under another name.
     sed -E $'s/^([^:]*):[0-9]+:\t/\\1\t/' <<< "$code" |
@@ -124,4 +139,17 @@ names_of_kinds() {
       }'
   )
   [ -n "$found" ] && sort -u <<< "$found"
+}
+
+# The lines of the files, or of the input, that make the key of a stored object or read by one that did not have to be
+# authorized: handlers read by an ObjectKey, through their Context. A chain of calls over several lines is one line.
+read_by_key() {
+  rust_code "$@" | awk -F'\t' '
+    { rest = $2; sub(/^ +/, "", rest) }
+    rest ~ /^[.?]/ { text = text rest; next }
+    NR > 1 { print place "\t" text }
+    { place = $1; text = $2 }
+    END { print place "\t" text }' |
+    grep -E '(^|[^.a-z_])(object_key|collection_prefix|resource_prefix)\(|\b(store|engine|snapshot)(\(\))?\.(get|newest|get_in_memory)\(|\.newest\(|\.get_in_memory\(' |
+    grep -vE '\b(cx|pods)\.newest\([^()]'
 }

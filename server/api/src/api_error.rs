@@ -45,9 +45,9 @@ macro_rules! reasons {
 }
 
 reasons! {
-    Unauthorized Forbidden NotFound AlreadyExists Conflict Gone Invalid ServerTimeout Timeout TooManyRequests BadRequest
-    MethodNotAllowed NotAcceptable RequestEntityTooLarge UnsupportedMediaType InternalError Expired ServiceUnavailable
-    StoreReadError
+    Unauthorized Forbidden NotFound AlreadyExists Conflict Gone Invalid ServerTimeout Timeout TooManyRequests
+    BadRequest MethodNotAllowed NotAcceptable RequestEntityTooLarge UnsupportedMediaType InternalError Expired
+    ServiceUnavailable StoreReadError
 }
 
 /// One entry of `details.causes`.

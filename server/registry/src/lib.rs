@@ -42,8 +42,8 @@ pub use conversion::{convert_between, convert_stored, convert_to_storage};
 pub use current::Current;
 pub use custom::approval::{definition_approval, is_protected_group, Approval};
 pub use custom::definition::{
-    definition_fingerprint, definition_spec_digest, take_schemas, Conversion, ConversionWebhook, Definition,
-    DefinitionNames, DefinitionVersion, JsonPath, ScalePaths, DEFINITION_RESOURCE,
+    definition_fingerprint, definition_spec_digest, take_schemas, ConversionStrategy, ConversionWebhook,
+    Definition, DefinitionNames, DefinitionVersion, JsonPath, ScalePaths, DEFINITION_RESOURCE,
 };
 pub use custom::naming::{accept_names, NameConflict, TakenNames};
 pub use custom::schema::{Compiled, SchemaText, VersionSchema};

@@ -5,23 +5,22 @@
 
 use std::sync::Arc;
 
-use plinth_engine::{Engine, Event, Feed, KeyRange, Revision, Subscribe, Subscription};
+use plinth_engine::{Engine, Event, Feed, Revision, Subscribe, Subscription};
 
 /// The change feeds of some ranges of keys.
-pub(crate) struct ChangeFeeds(Vec<Subscription>);
+pub struct ChangeFeeds(Vec<Subscription>);
 
 impl ChangeFeeds {
-    /// The changes after a revision.
+    /// Starts the feeds.
     ///
     /// # Errors
     /// When the engine is closed or has failed.
-    pub(crate) fn subscribe(
+    pub fn subscribe(
         engine: &Engine,
-        ranges: impl IntoIterator<Item = KeyRange>,
-        after: Revision,
+        feeds: impl IntoIterator<Item = Subscribe>,
     ) -> Result<ChangeFeeds, plinth_engine::Error> {
-        let subscribe = |range| engine.subscribe(Subscribe::new(range).after(after));
-        ranges.into_iter().map(subscribe).collect::<Result<_, _>>().map(ChangeFeeds)
+        let feeds = feeds.into_iter().map(|feed| engine.subscribe(feed));
+        feeds.collect::<Result<_, _>>().map(ChangeFeeds)
     }
 
     /// Passes on what was published since the last call, and returns the revision up to which that is
@@ -30,7 +29,7 @@ impl ChangeFeeds {
     ///
     /// # Errors
     /// When a feed has failed, or `apply` has.
-    pub(crate) fn drain<E: From<plinth_engine::Error>>(
+    pub fn drain<E: From<plinth_engine::Error>>(
         &mut self,
         mut apply: impl FnMut(&[Arc<Event>]) -> Result<(), E>,
     ) -> Result<Revision, E> {

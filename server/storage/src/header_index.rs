@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use plinth_engine::{Engine, Event, EventKind, KeyRange, Revision, Snapshot};
+use plinth_engine::{Engine, Event, EventKind, KeyRange, Revision, Snapshot, Subscribe};
 
 use super::change_feeds::ChangeFeeds;
 use super::damaged_value::DamagedValue;
@@ -117,7 +117,8 @@ impl HeaderIndex {
     /// Begins to index a collection, for a scan of all of it in that snapshot. `None` when the engine is
     /// closing.
     pub fn build(&self, engine: &Engine, collection: &[u8], snapshot: &Snapshot) -> Option<IndexBuilder> {
-        let feed = ChangeFeeds::subscribe(engine, [prefix_range(collection)], snapshot.revision()).ok()?;
+        let changes = Subscribe::new(prefix_range(collection)).after(snapshot.revision());
+        let feed = ChangeFeeds::subscribe(engine, [changes]).ok()?;
         let state = State { feed, headers: Headers::default() };
         Some(IndexBuilder { collection: collection.to_vec(), state: Some(state), scanned: 0 })
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use plinth_codec::{json, Value};
-use plinth_engine::{At, Event, EventKind, KeyRange, Revision};
+use plinth_engine::{At, Event, EventKind, KeyRange, Revision, Subscribe};
 
 use super::change_feeds::ChangeFeeds;
 use super::stored::Stored;
@@ -58,7 +58,8 @@ pub trait InformerView: Send + Sync + 'static {
     const SKIPS_UNDECRYPTABLE: bool = false;
 
     /// Whether the state has all objects, which are loaded before the first read. One that has only what was
-    /// asked for begins empty and is given the changes alone: it drops what they make stale.
+    /// asked for begins empty and is given the changes alone: it drops what they make stale. It begins empty
+    /// again where it was not read for so long that its feeds have to read from disk.
     const HAS_ALL: bool = true;
 
     /// An empty state with the same parameters.
@@ -182,12 +183,18 @@ impl<V: InformerView> Informer<V> {
         Ok(())
     }
 
-    /// Reloads the state, on a thread that may block.
+    /// Reloads the state: on a thread that may block, where objects are read.
     async fn reload(&self) -> Result<(), ApiError> {
         loop {
             let (store, empty) = (self.store.clone(), self.view.read().empty());
-            let loaded = tokio::task::spawn_blocking(move || load(&store, empty)).await;
-            let Loaded { view, feeds, revision, is_partial } = loaded.map_err(ApiError::internal)??;
+            let loaded = match V::HAS_ALL {
+                true => {
+                    let loaded = tokio::task::spawn_blocking(move || load(&store, empty)).await;
+                    loaded.map_err(ApiError::internal)?
+                }
+                false => load(&store, empty),
+            };
+            let Loaded { view, feeds, revision, is_partial } = loaded?;
             let mut held = self.feeds.lock();
             // A concurrent reader may be ahead: the state must not go back.
             if self.position.load(Ordering::Acquire) <= revision.get() {
@@ -248,6 +255,8 @@ fn load<V: InformerView>(store: &Store, mut view: V) -> Result<Loaded<V>, ApiErr
             view.change(InformerChange { key, revision, value: Some(&value) })?;
         }
     }
-    let feeds = ChangeFeeds::subscribe(engine, ranges, snapshot.revision())?;
-    Ok(Loaded { view, feeds, revision: snapshot.revision(), is_partial })
+    let revision = snapshot.revision();
+    let feeds = ranges.into_iter().map(|range| Subscribe::new(range).after(revision));
+    let feeds = ChangeFeeds::subscribe(engine, feeds)?;
+    Ok(Loaded { view, feeds, revision, is_partial })
 }

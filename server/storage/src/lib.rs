@@ -38,6 +38,7 @@ mod stored;
 mod terminating;
 mod varint;
 
+pub use change_feeds::ChangeFeeds;
 pub use continue_token::{ContinuePosition, ContinueTokenError, ContinueTokens};
 pub use counts::Counts;
 pub use damaged_value::DamagedValue;

@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 use super::{require_allowed, Attributes, Authorizer, Decision, RequestAttributes, ResourceTarget};
 use plinth_api::{ApiError, RequestInfo, User, Verb};
-use plinth_registry::{collection_prefix, ResourceType};
+use plinth_registry::{collection_prefix, object_key, ResourceType};
 
 /// An allowed request for a resource. Dereferences to its [`RequestInfo`]; cannot be changed.
 #[derive(Clone, Debug)]
@@ -71,11 +71,23 @@ impl Authorized {
     ///
     /// # Errors
     /// 405 for a resource that is not stored, 500 for one that was not authorized.
-    pub(crate) fn object_key(&self, resource: &ResourceType) -> Result<Vec<u8>, ApiError> {
+    pub(crate) fn object_key(&self, resource: &ResourceType) -> Result<ObjectKey, ApiError> {
         if self.info.name.is_empty() {
             return Err(ApiError::internal("a request for a collection has no object"));
         }
-        Ok(plinth_registry::object_key(self.prefix(resource)?, self.key_namespace(resource), &self.info.name))
+        let prefix = self.prefix(resource)?;
+        Ok(ObjectKey(object_key(prefix, self.key_namespace(resource), &self.info.name)))
+    }
+
+    /// The key of an object that was found in the requested collection.
+    ///
+    /// # Errors
+    /// Those of [`Authorized::collection_key`], and 500 for a key of another collection.
+    pub(crate) fn found_key(&self, resource: &ResourceType, key: &[u8]) -> Result<ObjectKey, ApiError> {
+        match key.starts_with(&self.collection_key(resource)?) {
+            true => Ok(ObjectKey(key.to_vec())),
+            false => Err(ApiError::internal("an object is not in the collection that was authorized")),
+        }
     }
 
     /// The key prefix of the requested collection.
@@ -105,6 +117,19 @@ impl Authorized {
     }
 }
 
+/// The key of a stored object that was authorized. It is made in this module alone, and handlers read and
+/// write objects by such keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectKey(Vec<u8>);
+
+impl Deref for ObjectKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The right to create an object: any in the collection when the request has no name, otherwise the one with
 /// that name.
 #[derive(Clone, Copy, Debug)]
@@ -117,16 +142,13 @@ impl CreateGrant<'_> {
     ///
     /// # Errors
     /// 400 for a name other than the authorized one, 405 and 500 as [`Authorized::object_key`].
-    pub(crate) fn key(&self, resource: &ResourceType, name: &str) -> Result<Vec<u8>, ApiError> {
+    pub(crate) fn key(&self, resource: &ResourceType, name: &str) -> Result<ObjectKey, ApiError> {
         let Authorized { info, .. } = self.authorized;
         if !info.name.is_empty() && info.name != name {
             return Err(other_name(name, &info.name));
         }
-        Ok(plinth_registry::object_key(
-            self.authorized.prefix(resource)?,
-            self.authorized.key_namespace(resource),
-            name,
-        ))
+        let prefix = self.authorized.prefix(resource)?;
+        Ok(ObjectKey(object_key(prefix, self.authorized.key_namespace(resource), name)))
     }
 }
 

@@ -27,7 +27,7 @@ pub mod simple;
 pub mod webhook;
 
 pub use attributes::{Attributes, RequestAttributes, ResourceTarget, Selectors, Target};
-pub use authorized::{Authorized, AuthorizedPath};
+pub use authorized::{Authorized, AuthorizedPath, ObjectKey};
 pub use decision::{aggregate, Decision, Reason, Verdict};
 pub use options::{AuthorizationOptions, Mode};
 

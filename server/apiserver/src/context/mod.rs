@@ -15,8 +15,9 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Uri, Version};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Offer, Shape};
+use plinth_engine::At;
 
-use crate::authz::Authorized;
+use crate::authz::{Authorized, ObjectKey};
 use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::Representation;
@@ -250,20 +251,40 @@ impl Context {
         negotiate::gzip(self.header(hyper::header::ACCEPT_ENCODING))
     }
 
-    /// The newest record of a key, to be read as a tree: a request for a large one waits for a
-    /// slot of the large-request limiter.
+    /// The newest record of an object.
     ///
     /// # Errors
     /// What the read answers.
-    pub async fn newest(&self, key: Vec<u8>) -> Result<Option<Fetched>, ApiError> {
-        let record = self.server.store.newest(key).await?;
+    pub(crate) async fn record(&self, key: &ObjectKey) -> Result<Option<Fetched>, ApiError> {
+        self.server.store.newest(key.to_vec()).await
+    }
+
+    /// The record of an object at a revision.
+    ///
+    /// # Errors
+    /// What the read answers.
+    pub(crate) async fn record_at(&self, key: ObjectKey, at: At) -> Result<Option<Fetched>, ApiError> {
+        let record = self.server.store.read(move |engine| engine.get(&key, at)).await?;
+        Ok(record.map(|record| self.server.store.fetched(record)).transpose()?)
+    }
+
+    /// The newest record of an object, to be read as a tree: a request for a large one waits for a slot of the
+    /// large-request limiter.
+    ///
+    /// # Errors
+    /// What the read answers.
+    pub(crate) async fn newest(&self, key: &ObjectKey) -> Result<Option<Fetched>, ApiError> {
+        self.with_slot(self.record(key).await?).await
+    }
+
+    async fn with_slot(&self, record: Option<Fetched>) -> Result<Option<Fetched>, ApiError> {
         if let Some(record) = &record {
             self.slot.acquire_for_size(record.value.len(), &self.server.large_requests).await;
         }
         Ok(record)
     }
 
-    /// The same for an object by its names.
+    /// The same for an object by its names, for what the server reads on its own account.
     ///
     /// # Errors
     /// What the read answers.
@@ -273,7 +294,8 @@ impl Context {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Fetched>, ApiError> {
-        self.newest(object_key(&form.prefix, namespace, name)).await
+        let key = object_key(&form.prefix, namespace, name);
+        self.with_slot(self.server.store.newest(key).await?).await
     }
 
     /// A record as the resource serves it: a custom resource may be stored in another version.

@@ -13,7 +13,7 @@ use plinth_structural::{Conform, ConformError};
 
 use super::{webhook, Converter};
 use plinth_api::ApiError;
-use plinth_registry::{Conversion, CustomVersion, Definition, DefinitionVersion, ResourceType};
+use plinth_registry::{ConversionStrategy, CustomVersion, Definition, DefinitionVersion, ResourceType};
 use plinth_storage::{Header, HeaderFields, Stored, BODY_START};
 
 /// Conforms a decoded object to the schema of its version and applies defaults; returns unknown fields.
@@ -151,11 +151,11 @@ pub async fn convert(
     mut trees: Vec<Value>,
 ) -> Result<Vec<Value>, ApiError> {
     match &custom.definition.conversion {
-        Conversion::None => {
+        ConversionStrategy::None => {
             trees.iter_mut().for_each(|tree| set_type(&custom.definition, tree, to));
             Ok(trees)
         }
-        Conversion::Webhook(webhook) => {
+        ConversionStrategy::Webhook(webhook) => {
             let api_version = format!("{}/{}", custom.definition.group, to.name);
             // Boxed, so that the state of every request need not have room for it.
             Box::pin(webhook::convert(webhook, converter, &api_version, trees)).await

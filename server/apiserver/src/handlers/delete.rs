@@ -16,7 +16,7 @@ use super::delete_options::DeleteOptions;
 use super::respond::{respond, respond_status};
 use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
-use crate::authz::{Attributes, ResourceTarget};
+use crate::authz::{Attributes, ObjectKey, ResourceTarget};
 use crate::context::{AdmissionRequest, Operation, TransactionParts};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
@@ -100,7 +100,7 @@ fn answer_status(
 /// Any error of a delete.
 pub(crate) async fn delete_object(
     cx: &Context,
-    object_key: Vec<u8>,
+    object_key: ObjectKey,
     name: &str,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
@@ -109,12 +109,12 @@ pub(crate) async fn delete_object(
         return Err(ApiError::forbidden(group, plural, name, why));
     }
     if options.ignore_store_read_error {
-        return delete_unreadable(cx, object_key, name).await;
+        return delete_unreadable(cx, &object_key, name).await;
     }
-    let mut attempts = Attempts::new(cx, object_key, name);
+    let mut attempts = Attempts::new(cx, object_key.clone(), name);
     loop {
         let live = attempts.next().await?.ok_or_else(|| ApiError::not_found(group, plural, name))?;
-        if let Some(deleted) = delete_once(cx, name, options, live).await? {
+        if let Some(deleted) = delete_once(cx, &object_key, name, options, live).await? {
             return Ok(deleted);
         }
     }
@@ -125,7 +125,7 @@ pub(crate) async fn delete_object(
 ///
 /// # Errors
 /// 403 without the permission of its own verb, 422 for a readable object, 404 for one that does not exist.
-async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Result<Deleted, ApiError> {
+async fn delete_unreadable(cx: &Context, object_key: &ObjectKey, name: &str) -> Result<Deleted, ApiError> {
     const VERB: &str = "unsafe-delete-ignore-read-errors";
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
     // The name is from the path, or from the collection.
@@ -135,7 +135,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
         let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
         return Err(ApiError::forbidden(group, plural, name, &why));
     }
-    let readable = match cx.newest(object_key.clone()).await {
+    let readable = match cx.newest(object_key).await {
         Ok(None) => return Err(ApiError::not_found(group, plural, name)),
         Ok(Some(record)) => decode_object(&cx.resource, &record).is_ok(),
         Err(_) => false,
@@ -145,7 +145,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
         let cause = Cause::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
-    match cx.server.store.commit_by(Transaction::new().delete(object_key), cx.deadline).await? {
+    match cx.server.store.commit_by(Transaction::new().delete(object_key.to_vec()), cx.deadline).await? {
         Some(_) => Ok(Deleted::Unreadable),
         None => Err(ApiError::modified(group, plural, name)),
     }
@@ -154,6 +154,7 @@ async fn delete_unreadable(cx: &Context, object_key: Vec<u8>, name: &str) -> Res
 /// One attempt; `None` after a conflict with another write.
 async fn delete_once(
     cx: &Context,
+    object_key: &ObjectKey,
     name: &str,
     options: &DeleteOptions,
     live: Fetched,
@@ -171,7 +172,7 @@ async fn delete_once(
         metadata.remove("resourceVersion");
     }
     let commit = Commit {
-        key: live.key.to_vec(),
+        key: object_key.clone(),
         value: cx.to_stored(new).await?,
         delete: !keep,
         parts: if keep { TransactionParts::default() } else { cx.kind_handler.release(&old) },
@@ -301,7 +302,10 @@ pub(super) async fn delete_collection(
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, _)| async {
                 match split_key(&form.prefix, cx.resource.row.namespaced, object_key) {
-                    Some((_, name)) => delete_object(&cx, object_key.to_vec(), name, &options).await,
+                    Some((_, name)) => {
+                        let object_key = cx.info.found_key(&cx.resource, object_key)?;
+                        delete_object(&cx, object_key, name, &options).await
+                    }
                     None => Ok(Deleted::Unreadable),
                 }
             });
@@ -382,7 +386,8 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
                 };
                 let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
                 let options = DeleteOptions { uid: Some(uid), ..background.clone() };
-                delete_object(cx, object_key.to_vec(), name, &options).await
+                let object_key = cx.info.found_key(&cx.resource, object_key)?;
+                delete_object(cx, object_key, name, &options).await
             });
             for deleted in join_all(deletions).await {
                 match deleted {

@@ -3,7 +3,7 @@
 use hyper::{Response, StatusCode};
 use plinth_codec::error::quoted;
 use plinth_codec::negotiate::Shape;
-use plinth_engine::{At, Engine, Revision};
+use plinth_engine::{At, Revision};
 
 use super::respond::respond;
 use super::Context;
@@ -18,11 +18,8 @@ pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let at = read_at(&cx).await?;
     let key = cx.info.object_key(&cx.resource)?;
     let record = match at {
-        At::Latest => cx.server.store.newest(key).await?,
-        At::Exact(_) => {
-            let record = cx.server.store.read(move |engine: &Engine| engine.get(&key, at)).await?;
-            record.map(|record| cx.server.store.fetched(record)).transpose()?
-        }
+        At::Latest => cx.record(&key).await?,
+        At::Exact(_) => cx.record_at(key, at).await?,
     };
     let record = record.ok_or_else(|| cx.not_found())?;
     let stored = Item::new(&record.value, record.mod_revision)?;

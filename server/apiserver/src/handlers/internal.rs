@@ -67,7 +67,7 @@ pub async fn ensure(
 ) -> Result<(), ApiError> {
     let name = metadata_text(&tree, "name").to_owned();
     let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
-    if cx.server.store.newest(cx.info.object_key(&cx.resource)?).await?.is_some() {
+    if cx.record(&cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());
     }
     let tree = conform(&cx.resource, tree)?;
@@ -109,7 +109,7 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         let key = cx.info.object_key(resource)?;
         let value = encode_object(resource, tree)?;
         transaction =
-            write::put(&cx, transaction.require(Condition::Absent(key.clone().into())), key, value)?;
+            write::put(&cx, transaction.require(Condition::Absent(key.to_vec().into())), &key, value)?;
     }
     let why = "one of the objects exists already";
     let taken = || ApiError::new(409, Reason::AlreadyExists, why);

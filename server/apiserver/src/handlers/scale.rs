@@ -22,7 +22,7 @@ pub(super) async fn scale(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let representation = cx.representation(Shape::Object)?;
     match cx.info.verb {
         Verb::Get => {
-            let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
+            let record = cx.newest(&cx.info.object_key(&cx.resource)?).await?;
             let record = cx.convert_record(record.ok_or_else(|| cx.not_found())?).await?;
             let object = decode_object(&cx.resource, &record)?;
             let scale = to_scale(&cx.resource, &object);

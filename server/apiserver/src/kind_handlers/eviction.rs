@@ -133,7 +133,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
 }
 
 async fn read_pod(pods: &Context) -> Result<Value, ApiError> {
-    let record = pods.newest(pods.info.object_key(&pods.resource)?).await?;
+    let record = pods.newest(&pods.info.object_key(&pods.resource)?).await?;
     decode_object(&pods.resource, &record.ok_or_else(|| pods.not_found())?)
 }
 

@@ -73,7 +73,7 @@ async fn read_account(cx: &Context, request: &mut Value) -> Result<Reference, Ap
         let why = "must match the service account name if specified";
         return Err(ApiError::invalid(GROUP, KIND, name, vec![Cause::invalid("metadata.name", given, why)]));
     }
-    let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = cx.newest(&cx.info.object_key(&cx.resource)?).await?;
     let record = record.ok_or_else(|| cx.not_found())?;
     let account = decode_object(&cx.resource, &record)?;
     let uid = metadata_text(&account, "uid");
@@ -195,7 +195,7 @@ async fn bind(cx: &Context, request: &Value, claims: &mut Kubernetes) -> Result<
 
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Option<Value>, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
-    let record = cx.newest(read.info.object_key(&read.resource)?).await?;
+    let record = cx.newest(&read.info.object_key(&read.resource)?).await?;
     record.map(|record| decode_object(&read.resource, &record)).transpose()
 }
 

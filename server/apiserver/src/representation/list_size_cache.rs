@@ -10,12 +10,12 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plinth_engine::{Event, EventKind, Feed, Revision, Subscribe, Subscription};
+use plinth_engine::{Event, EventKind, Revision, Subscribe};
 
 use super::{Item, ListWriter, Representation, RepresentationKey, Totals};
 use plinth_api::ApiError;
 use plinth_registry::{prefix_range, ResourceType};
-use plinth_storage::Store;
+use plinth_storage::{ChangeFeeds, Store};
 
 /// Cached collections. Each holds a subscription of the engine and a few words.
 const MAX_ENTRIES: usize = 64;
@@ -40,7 +40,7 @@ struct CacheEntry {
 }
 
 struct TrackedTotals {
-    feed: Subscription,
+    feed: ChangeFeeds,
     totals: Totals,
 }
 
@@ -62,8 +62,8 @@ impl ListSizeCache {
             entry
         };
         let mut tracked = entry.tracked.lock();
-        if let Ok(true) = tracked.catch_up(store, representation) {
-            return Some((tracked.feed.position(), tracked.totals));
+        if let Ok(revision) = tracked.catch_up(store, representation) {
+            return Some((revision, tracked.totals));
         }
         self.entries.lock().retain(|entries| !Arc::ptr_eq(entries, &entry));
         None
@@ -80,7 +80,8 @@ impl ListSizeCache {
     ) {
         let subscribe = Subscribe::new(prefix_range(collection)).after(revision).previous(true);
         // A closing engine has no feeds.
-        let (Some(form), Ok(feed)) = (representation.key(), store.engine().subscribe(subscribe)) else {
+        let feed = ChangeFeeds::subscribe(store.engine(), [subscribe]);
+        let (Some(form), Ok(feed)) = (representation.key(), feed) else {
             return;
         };
         let entry = CacheEntry {
@@ -103,55 +104,68 @@ impl ListSizeCache {
     }
 }
 
+/// Totals that cannot be brought up to date: events are missing or too many, or the size of an old object is
+/// unknown.
+struct Outdated;
+
+impl From<plinth_engine::Error> for Outdated {
+    fn from(_: plinth_engine::Error) -> Outdated {
+        Outdated
+    }
+}
+
+impl From<ApiError> for Outdated {
+    fn from(_: ApiError) -> Outdated {
+        Outdated
+    }
+}
+
 impl TrackedTotals {
-    /// Applies pending events; false when there are too many, or the feed is incomplete.
-    fn catch_up(&mut self, store: &Store, representation: &Representation) -> Result<bool, ApiError> {
+    /// Applies pending events, and returns the revision that they reach.
+    fn catch_up(&mut self, store: &Store, representation: &Representation) -> Result<Revision, Outdated> {
         let current = store.engine().current_revision();
         let mut list = ListWriter::new(representation)?;
         let mut changes = 0;
-        while let Some(feed) = self.feed.try_next()? {
-            let Feed::Events(events) = feed else { continue };
+        let totals = &mut self.totals;
+        let reached = self.feed.drain(|events| {
             changes += events.len();
             if changes > MAX_CHANGES {
-                return Ok(false);
+                return Err(Outdated);
             }
-            for event in events.iter() {
-                if !self.apply_event(store, &mut list, event)? {
-                    return Ok(false);
-                }
-            }
+            events.iter().try_for_each(|event| apply_event(totals, store, &mut list, event))
+        })?;
+        match reached >= current {
+            true => Ok(reached),
+            false => Err(Outdated),
         }
-        Ok(self.feed.position() >= current)
     }
+}
 
-    /// Applies one event; false when the old object's size is unknown.
-    fn apply_event(
-        &mut self,
-        store: &Store,
-        list: &mut ListWriter<&Representation>,
-        event: &Event,
-    ) -> Result<bool, ApiError> {
-        let mut out = Vec::new();
-        let mut length = |value: &[u8], revision| -> Result<usize, ApiError> {
-            out.clear();
-            if list.states_bytes() {
-                list.item(&Item::new(&store.open(&event.key, value)?, revision)?, &mut out)?;
-            }
-            Ok(out.len())
-        };
-        let (mut items, mut bytes) = (Some(self.totals.items), Some(self.totals.bytes));
-        if let Some(old) = &event.previous {
-            let old = length(&old.value, old.mod_revision)?;
-            items = items.and_then(|items| items.checked_sub(1));
-            bytes = bytes.and_then(|bytes| bytes.checked_sub(old));
+/// Applies one event.
+fn apply_event(
+    totals: &mut Totals,
+    store: &Store,
+    list: &mut ListWriter<&Representation>,
+    event: &Event,
+) -> Result<(), Outdated> {
+    let mut out = Vec::new();
+    let mut length = |value: &[u8], revision| -> Result<usize, ApiError> {
+        out.clear();
+        if list.states_bytes() {
+            list.item(&Item::new(&store.open(&event.key, value)?, revision)?, &mut out)?;
         }
-        if let EventKind::Put { value, .. } = &event.kind {
-            let new = length(value, event.revision)?;
-            items = items.map(|items| items + 1);
-            bytes = bytes.map(|bytes| bytes + new);
-        }
-        let (Some(items), Some(bytes)) = (items, bytes) else { return Ok(false) };
-        self.totals = Totals { items, bytes };
-        Ok(true)
+        Ok(out.len())
+    };
+    let Totals { mut items, mut bytes } = *totals;
+    if let Some(old) = &event.previous {
+        let old = length(&old.value, old.mod_revision)?;
+        items = items.checked_sub(1).ok_or(Outdated)?;
+        bytes = bytes.checked_sub(old).ok_or(Outdated)?;
     }
+    if let EventKind::Put { value, .. } = &event.kind {
+        bytes += length(value, event.revision)?;
+        items += 1;
+    }
+    *totals = Totals { items, bytes };
+    Ok(())
 }

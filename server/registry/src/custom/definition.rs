@@ -29,7 +29,7 @@ pub struct Definition {
     /// Versions in the order of the definition.
     pub versions: Vec<DefinitionVersion>,
     /// How objects are converted between versions.
-    pub conversion: Conversion,
+    pub conversion: ConversionStrategy,
     /// Whether unknown fields are preserved (`spec.preserveUnknownFields`, of v1beta1).
     pub preserves_unknown: bool,
     /// Whether the definition is being deleted, so that no more objects are created. The only state that
@@ -96,7 +96,7 @@ pub struct JsonPath {
 
 /// `spec.conversion`.
 #[derive(Debug)]
-pub enum Conversion {
+pub enum ConversionStrategy {
     /// Only `apiVersion` changes.
     None,
     /// A webhook converts.
@@ -193,8 +193,8 @@ impl Definition {
         let group = SmolStr::from(spec.str_at(&["group"]).unwrap_or_default());
         let list = spec.list_at(&["versions"]);
         let conversion = match spec.str_at(&["conversion", "strategy"]) {
-            Some("Webhook") => Conversion::Webhook(Arc::new(ConversionWebhook::new(tree))),
-            _ => Conversion::None,
+            Some("Webhook") => ConversionStrategy::Webhook(Arc::new(ConversionWebhook::new(tree))),
+            _ => ConversionStrategy::None,
         };
         let preserves_unknown = spec.get("preserveUnknownFields").and_then(Value::as_bool) == Some(true);
         let kind = accepted.kind.clone();

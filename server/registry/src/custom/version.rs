@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plinth_codec::selector::CustomFields;
 use smol_str::SmolStr;
 
-use super::definition::{Conversion, Definition, DefinitionVersion, ScalePaths};
+use super::definition::{ConversionStrategy, Definition, DefinitionVersion, ScalePaths};
 use super::schema::Compiled;
 use plinth_api::ApiError;
 
@@ -56,7 +56,7 @@ impl CustomVersion {
 
     /// Whether conversion between versions changes only `apiVersion`.
     pub fn converts_by_name(&self) -> bool {
-        matches!(self.definition.conversion, Conversion::None)
+        matches!(self.definition.conversion, ConversionStrategy::None)
     }
 
     /// The paths of the subresource `scale`.

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use plinth_engine::{Condition, Revision, Transaction};
 
 use super::{Context, Written};
+use crate::authz::ObjectKey;
 use crate::context::TransactionParts;
 use plinth_api::ApiError;
 use plinth_storage::{unchanged, Fetched, Stored};
@@ -13,7 +14,7 @@ pub(in crate::handlers) struct Commit {
     /// What the object was, for the transaction to require; `None` for one that must be absent.
     pub live: Option<Fetched>,
     /// Key of the stored object.
-    pub key: Vec<u8>,
+    pub key: ObjectKey,
     /// The object as it is to be stored, or as it was last.
     pub value: Bytes,
     /// Whether the object is to be deleted.
@@ -64,15 +65,15 @@ impl Commit {
             (false, true) => {
                 let transaction = match &live {
                     Some(live) => Transaction::new().require(unchanged(live)),
-                    None => Transaction::new().require(Condition::Absent(key.clone().into())),
+                    None => Transaction::new().require(Condition::Absent(key.to_vec().into())),
                 };
                 let transaction = match delete {
-                    true => transaction.delete(key).reclaiming(),
+                    true => transaction.delete(key.to_vec()).reclaiming(),
                     // What is being deleted has to lose its finalizers.
                     false if store.engine().is_out_of_space() && is_being_deleted(&value) => {
-                        put(cx, transaction, key, value.clone())?.reclaiming()
+                        put(cx, transaction, &key, value.clone())?.reclaiming()
                     }
-                    false => put(cx, transaction, key, value.clone())?,
+                    false => put(cx, transaction, &key, value.clone())?,
                 };
                 let transaction = match live {
                     Some(live) => transaction.having_read(live.into_record()),
@@ -85,7 +86,7 @@ impl Commit {
             }
             // Nothing to be written, as far as this replica knows.
             (false, false) if cx.sync_to_latest().await? => return Ok(Committed::Conflict),
-            _ if live.is_none() && store.newest(key).await?.is_some() => return Ok(Committed::Conflict),
+            _ if live.is_none() && cx.record(&key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };
         let value = cx.convert_value(value).await?;
@@ -101,10 +102,11 @@ fn is_being_deleted(value: &[u8]) -> bool {
 pub(in crate::handlers) fn put(
     cx: &Context,
     transaction: Transaction,
-    key: Vec<u8>,
+    key: &ObjectKey,
     value: Bytes,
 ) -> Result<Transaction, ApiError> {
-    let value = cx.server.store.seal(&key, value)?;
+    let value = cx.server.store.seal(key, value)?;
+    let key = key.to_vec();
     let ttl = cx.server.limits.default_ttl;
     Ok(match cx.resource.strategy.expires && !ttl.is_zero() {
         true => transaction.put_expiring(key, value, ttl),

@@ -3,12 +3,16 @@
 use plinth_codec::Value;
 use tokio::sync::OnceCell;
 
-use super::*;
+use super::commit::{Commit, Committed};
+use super::{
+    clear_status, custom_errors, dedup_owners, refuse_errors, should_retry_on_latest, warn, ManagedFields,
+    Transform, Written, AFTER_ADMISSION, ATTEMPTS,
+};
 use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation, Write};
 use crate::managed_fields;
-use plinth_api::{metadata_text, resource_version, wipe_system_fields, Moment, Reason};
+use plinth_api::{metadata_text, resource_version, wipe_system_fields, ApiError, Moment, Reason};
 use plinth_registry::{definition_stays, match_namespace, prepare_metadata_create, validate_metadata};
 use plinth_storage::{Fetched, Header, Namespaces};
 
@@ -136,7 +140,7 @@ async fn create_once(
     match commit.run(cx).await? {
         Committed::Done(done) => Ok(Created::Written(done.written(false))),
         Committed::Conflict => {
-            let holder = cx.server.store.newest(key).await;
+            let holder = cx.record(&key).await;
             if can_race && matches!(holder, Ok(None)) {
                 return Ok(Created::Raced);
             }

@@ -17,7 +17,7 @@ use plinth_codec::Value;
 use plinth_engine::Revision;
 
 use super::Context;
-use crate::context::Write;
+use crate::authz::ObjectKey;
 use crate::large_requests::INLINE_COST;
 use plinth_api::{metadata_text, ApiError, Cause};
 use plinth_registry::{definition_errors, finalizer_warnings};
@@ -47,14 +47,14 @@ const ATTEMPTS: usize = 256;
 /// write, which ends where an attempt is not in conflict with another write.
 pub(super) struct Attempts<'a> {
     cx: &'a Context,
-    key: Vec<u8>,
+    key: ObjectKey,
     left: usize,
     /// The error when others never stop changing the object; a 409 at first.
     pub last_error: ApiError,
 }
 
 impl Attempts<'_> {
-    pub fn new<'a>(cx: &'a Context, key: Vec<u8>, name: &str) -> Attempts<'a> {
+    pub fn new<'a>(cx: &'a Context, key: ObjectKey, name: &str) -> Attempts<'a> {
         let last_error = ApiError::modified(cx.resource.group(), cx.resource.plural(), name);
         Attempts { cx, key, left: ATTEMPTS, last_error }
     }
@@ -65,7 +65,7 @@ impl Attempts<'_> {
     /// When there were too many attempts, or the object cannot be read.
     pub async fn next(&mut self) -> Result<Option<Fetched>, ApiError> {
         self.left = self.left.checked_sub(1).ok_or_else(|| self.last_error.clone())?;
-        self.cx.newest(self.key.clone()).await
+        self.cx.newest(&self.key).await
     }
 }
 

@@ -3,14 +3,19 @@
 use futures_util::future::BoxFuture;
 use plinth_codec::Value;
 
-use super::*;
+use super::commit::{Commit, Committed};
+use super::create::create_object;
+use super::{
+    custom_errors, dedup_owners, refuse_errors, should_retry_on_latest, warn, Attempts, ManagedFields,
+    Transform, Written, AFTER_ADMISSION,
+};
 use crate::authz::authorized;
-use crate::context::{AdmissionRequest, Operation};
+use crate::context::{AdmissionRequest, Context, Operation, Write};
 use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::managed_fields;
 use plinth_api::{
     finalizers, is_deleting, metadata_text, nameless_error, prepare_metadata_update, resource_version,
-    timestamp_now, validate_metadata_update, Reason,
+    timestamp_now, validate_metadata_update, ApiError, Reason,
 };
 use plinth_kinds::keep_metadata;
 use plinth_registry::{count_generation, match_namespace, validate_metadata};

@@ -82,7 +82,7 @@ pub(super) fn not_allowed() -> ApiError {
 /// Reads an object, of the request's namespace or cluster-scoped, that determines the destination.
 async fn read(cx: &Context, plural: &str, name: &str) -> Result<Value, ApiError> {
     let read = cx.on_behalf(("", "v1", plural), name, Verb::Get)?;
-    let record = cx.newest(read.info.object_key(&read.resource)?).await?;
+    let record = cx.newest(&read.info.object_key(&read.resource)?).await?;
     let record = record.ok_or_else(|| ApiError::not_found("", plural, name))?;
     decode_object(&read.resource, &record)
 }

@@ -86,7 +86,7 @@ async fn authorize_create(cx: &Context) -> Result<(), ApiError> {
 }
 
 async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
-    let record = cx.newest(cx.info.object_key(&cx.resource)?).await?;
+    let record = cx.newest(&cx.info.object_key(&cx.resource)?).await?;
     decode_object(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
 
