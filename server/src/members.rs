@@ -9,6 +9,7 @@
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
 
+mod member;
 mod needs;
 pub mod peers;
 
@@ -17,7 +18,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use plinth_api::{ApiError, Reason};
@@ -27,9 +28,11 @@ use plinth_journal::record::{self, ReplicaId};
 use plinth_journal::{Journal, Position};
 use plinth_registry::prefix_range;
 use plinth_storage::{unchanged, Store};
-use serde::{Deserialize, Serialize};
 
-use self::needs::Needs;
+pub use self::member::Member;
+
+use self::member::now_ms;
+use self::needs::{Needs, KEPT_FOR};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 const MEMBERS: &str = "replicas/members/";
@@ -44,49 +47,6 @@ pub const NOTICED_WITHIN: Duration = Duration::from_secs(16);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
-/// The journal is kept for a replica that is away for up to this long, and for one that has taken a
-/// checkpoint and has not started yet. After that it needs a checkpoint, or another one.
-const KEPT_FOR: Duration = Duration::from_secs(600);
-
-/// A replica as it last recorded itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Member {
-    /// Number of the replica.
-    pub id: u16,
-    /// Where clients reach it.
-    pub address: SocketAddr,
-    /// Version of its program.
-    pub version: String,
-    /// The newest version of records that its program reads.
-    #[serde(default = "first_version")]
-    pub record_version: u8,
-    /// The position of the journal up to which it has everything on disk.
-    pub position: u64,
-    /// Newest revision of its store.
-    pub revision: u64,
-    /// The position up to which it had applied the journal, and its hash there: equal on all replicas.
-    pub applied: u64,
-    /// See `applied`.
-    pub hash: String,
-    /// When it was recorded, in milliseconds since 1970.
-    pub renewed_ms: u64,
-    /// It has stopped by itself, and has not started since.
-    #[serde(default)]
-    pub stopped: bool,
-}
-
-/// That of programs that did not record theirs.
-fn first_version() -> u8 {
-    1
-}
-
-impl Member {
-    /// Time since it was recorded.
-    pub fn age_now(&self) -> Duration {
-        Duration::from_millis(now_ms().saturating_sub(self.renewed_ms))
-    }
-}
 
 /// The membership of this server.
 pub struct Membership {
@@ -391,11 +351,6 @@ fn raised_level(members: &[Member], level: u8, newest: u8) -> Option<u8> {
 fn key_of(prefix: &str, id: ReplicaId) -> Vec<u8> {
     // Ids in their order.
     format!("{prefix}{:05}", id.0).into_bytes()
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

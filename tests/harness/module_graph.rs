@@ -3,7 +3,8 @@
 //! A module is a file or folder directly below `src/`, whose files count as one, or each file
 //! ([`ModuleGraph::read_files`]). Unit tests do not count. A name that a module has by way of a `use` counts
 //! as one of the module that defines it, so no cycle hides behind a re-export; nor behind the crate's root,
-//! whose own items are those of the module `lib`.
+//! whose own items are those of the module `lib`. What a glob takes from a module is not followed: tests refuse
+//! such globs ([`ModuleGraph::globs`]).
 
 mod imports;
 
@@ -74,6 +75,7 @@ pub const REQUEST_PATH: [&str; 28] = [
 #[derive(Debug, Default)]
 pub struct ModuleGraph {
     imports: BTreeMap<String, BTreeSet<String>>,
+    globs: BTreeSet<(String, String)>,
 }
 
 impl ModuleGraph {
@@ -120,6 +122,13 @@ impl ModuleGraph {
             };
             let imports: BTreeSet<String> =
                 file.imports.iter().map(named).filter(|other| *other != module.join("::")).collect();
+            let is_module = |path: &String| path == "lib" || graph.imports.contains_key(path);
+            let globs = file.globs.iter().map(|path| match names.origin(path).join("::") {
+                root if root.is_empty() => "lib".to_owned(),
+                path => path,
+            });
+            let globs: Vec<String> = globs.filter(is_module).collect();
+            graph.globs.extend(globs.into_iter().map(|other| (module.join("::"), other)));
             graph.imports.entry(module.join("::")).or_default().extend(imports);
         }
         Ok(graph)
@@ -157,6 +166,11 @@ impl ModuleGraph {
             graph.imports.insert(module.clone(), kept);
         }
         graph
+    }
+
+    /// Of a graph of files: each module that takes all names of another one, and that one.
+    pub fn globs(&self) -> Vec<(&str, &str)> {
+        self.globs.iter().map(|(module, other)| (module.as_str(), other.as_str())).collect()
     }
 
     /// How many modules there are.

@@ -61,7 +61,7 @@ pub enum ImportError {
     #[error("the new store does not have the objects of the source: {0}")]
     Different(String),
     /// etcd changes while it is compared with the store.
-    #[error("etcd goes on changing, at revision {0} now: stop every kube-apiserver before the switch-over")]
+    #[error("etcd still changes, at revision {0} now: stop every kube-apiserver before the switch-over")]
     Changing(u64),
     /// The source's revisions leave no room.
     #[error("the source is at revision {0}, which leaves no room for more")]

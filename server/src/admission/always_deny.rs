@@ -5,7 +5,7 @@
 
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{ApiError, SERVER_USER};
 
 /// Denies all requests but the server's own.

@@ -7,8 +7,9 @@ use std::collections::HashSet;
 
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{ApiError, Cause};
+use plinth_apiserver::context::Operation;
 
 const ALWAYS: &str = "Always";
 const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];

@@ -5,7 +5,7 @@
 
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{metadata_text, ApiError};
 
 const NODE: &str = "kubernetes.io/hostname";

@@ -4,7 +4,7 @@
 
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{ApiError, MASTERS_GROUP};
 use plinth_kinds::certificate_signing_request as csr;
 use plinth_pki::CLIENT_SIGNER;

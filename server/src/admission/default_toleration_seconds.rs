@@ -5,14 +5,11 @@
 
 use plinth_codec::{tree, Value};
 
-use super::Call;
-
 /// Adds the missing ones of the two tolerations.
-pub(super) fn admit(call: &Call<'_>, pod: &mut Value) {
-    let settings = call.admission;
+pub(super) fn admit(pod: &mut Value, not_ready_seconds: i64, unreachable_seconds: i64) {
     let added = [
-        ("node.kubernetes.io/not-ready", settings.not_ready_toleration_seconds),
-        ("node.kubernetes.io/unreachable", settings.unreachable_toleration_seconds),
+        ("node.kubernetes.io/not-ready", not_ready_seconds),
+        ("node.kubernetes.io/unreachable", unreachable_seconds),
     ];
     add(pod, &added);
 }

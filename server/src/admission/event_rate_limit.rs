@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use plinth_codec::Value;
 use serde::Deserialize;
 
+use super::call::Call;
 use super::section::decode_section;
-use super::Call;
 use plinth_api::{ApiError, Cause, ConfigKind, Reason};
 
 pub(super) const NAME: &str = "EventRateLimit";
@@ -198,11 +198,10 @@ fn limit_of(entry: &LimitEntry, i: usize) -> Result<Limit, String> {
 ///
 /// # Errors
 /// 429 where a limit is used up.
-pub(super) fn validate(call: &Call<'_>, event: &Value) -> Result<(), ApiError> {
+pub(super) fn validate(call: &Call<'_>, limits: &Limits, event: &Value) -> Result<(), ApiError> {
     if call.dry_run {
         return Ok(());
     }
-    let limits = &call.admission.settings.event_limits;
     let refusals = limits.refusals(call.namespace, &call.cx.user.name, event, Instant::now());
     let why = match refusals.as_slice() {
         [] => return Ok(()),

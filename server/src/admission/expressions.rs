@@ -13,7 +13,7 @@ use plinth_cel::{
 use plinth_codec::selector::{FieldSelector, LabelSelector};
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{service_account_groups, service_account_name, User};
 use plinth_apiserver::authz::{aggregate, Attributes, ResourceTarget, Selectors};
 use plinth_apiserver::context::Context;

@@ -10,7 +10,7 @@ use plinth_codec::{json, tree, Value};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{decode_config_part, ApiError, Strictness};
 use plinth_apiserver::egress::{AnswerCache, Service};
 
@@ -171,8 +171,12 @@ fn review_of(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
 ///
 /// # Errors
 /// 403 when it denies, or fails and the configuration does not allow images then.
-pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
-    let Some(policy) = call.admission.settings.image_policy.clone() else { return Ok(()) };
+pub(super) async fn validate(
+    call: &Call<'_>,
+    policy: Option<&ImagePolicy>,
+    pod: &Value,
+) -> Result<(), ApiError> {
+    let Some(policy) = policy else { return Ok(()) };
     let lists: &[&str] = match call.cx.info.subresource.as_str() {
         "ephemeralcontainers" => &["ephemeralContainers"],
         _ => &["containers", "initContainers"],

@@ -9,20 +9,21 @@ use std::sync::Arc;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
+use super::call::Call;
 use super::resource_list::{self, ResourceList};
-use super::Call;
 use plinth_api::{is_deleting, ApiError};
+use plinth_storage::ObjectCache;
 
 /// Annotation that lists the defaults that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
-async fn ranges(call: &Call<'_>) -> Result<Vec<Arc<Value>>, ApiError> {
+async fn ranges(call: &Call<'_>, ranges: &ObjectCache) -> Result<Vec<Arc<Value>>, ApiError> {
     let going = call.old.is_some_and(is_deleting);
     if going {
         return Ok(Vec::new());
     }
     let server = &call.cx.server;
-    call.admission.collections.limit_ranges.objects(&server.store, call.namespace).await
+    ranges.objects(&server.store, call.namespace).await
 }
 
 fn limits(range: &Value) -> &[Value] {
@@ -37,8 +38,8 @@ fn kind(limit: &Value) -> &str {
 ///
 /// # Errors
 /// When the ranges cannot be read.
-pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    for range in ranges(call).await? {
+pub(super) async fn admit(call: &Call<'_>, cache: &ObjectCache, pod: &mut Value) -> Result<(), ApiError> {
+    for range in ranges(call, cache).await? {
         fill_in(pod, &range);
     }
     Ok(())
@@ -93,8 +94,8 @@ fn add_missing(container: &mut Value, part: &str, defaults: &Map) -> Vec<String>
 ///
 /// # Errors
 /// 403 with all violations of a LimitRange.
-pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    for range in ranges(call).await? {
+pub(super) async fn validate(call: &Call<'_>, cache: &ObjectCache, object: &Value) -> Result<(), ApiError> {
+    for range in ranges(call, cache).await? {
         let errors = match call.cx.resource.plural() {
             "pods" => pod_errors(object, &range),
             _ => claim_errors(object, &range),

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::ApiError;
+use plinth_apiserver::context::Operation;
 use plinth_registry::{convert_between, ResourceType};
 use plinth_storage::{Header, Namespaces};
 

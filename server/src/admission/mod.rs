@@ -37,17 +37,18 @@
 //! | resource quotas | `resource_quota` |
 //! | denies everything | `always_deny` |
 //!
-//! `Call` is a write that passes the plugins. `matching` matches requests with webhooks and policies,
-//! `expressions` evaluates their CEL, `mutated` decodes mutated objects, `configuration` loads the plugins'
-//! configuration file and `section` the part of one plugin, `reinvocation` tracks the second round of
-//! webhooks and policies, `namespace` reads the namespace of a request, `resource_list` adds up what pods
-//! request.
+//! `call` is a write that passes the plugins, `plugin_context` what they are given beside it. `matching`
+//! matches requests with webhooks and policies, `expressions` evaluates their CEL, `mutated` decodes mutated
+//! objects, `configuration` loads the plugins' configuration file and `section` the part of one plugin,
+//! `reinvocation` tracks the second round of webhooks and policies, `namespace` reads the namespace of a
+//! request, `resource_list` adds up what pods request.
 //!
-//! A plugin that needs a small collection for every write reads it from one of the caches of `collections`.
+//! A plugin that needs a small collection for every write is given one of the caches of `collections`.
 
 mod always_deny;
 mod always_pull_images;
 mod anti_affinity;
+mod call;
 #[cfg(test)]
 mod certificate_request_tests;
 pub(crate) mod certificate_subject_restriction;
@@ -69,6 +70,7 @@ mod namespace_lifecycle;
 pub(crate) mod node_restriction;
 pub mod options;
 mod owner_references;
+mod plugin_context;
 mod plugins;
 mod pod_node_selector;
 mod pod_resize;
@@ -88,18 +90,18 @@ pub(crate) mod storage;
 mod taint_nodes_by_condition;
 pub mod webhook;
 
-use std::ops::Deref;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use plinth_codec::Value;
 
 use plinth_api::ApiError;
-use plinth_apiserver::context::{Admission, AdmissionRequest, Operation, Outcome};
+use plinth_apiserver::context::{Admission, AdmissionRequest, Outcome};
 use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::match_namespace;
 
-use collections::Collections;
+use call::Call;
+use plugin_context::PluginContext;
 
 pub use options::AdmissionOptions;
 pub use plugins::{Plugin, PLUGINS};
@@ -107,27 +109,14 @@ pub use plugins::{Plugin, PLUGINS};
 /// The plugins that are on, and their caches. Immutable but for the caches, which lock internally.
 pub struct Plugins {
     plugins: Vec<ActivePlugin>,
-    /// The plugins' configuration.
-    settings: configuration::PluginSettings,
-    /// Toleration of nodes that are not ready, in seconds (`--default-not-ready-toleration-seconds`).
-    pub not_ready_toleration_seconds: i64,
-    /// Toleration of unreachable nodes, in seconds (`--default-unreachable-toleration-seconds`).
-    pub unreachable_toleration_seconds: i64,
-    /// What the plugins read of the store.
-    pub(crate) collections: Collections,
+    pub(crate) context: PluginContext,
 }
-
-/// Default toleration of failed nodes, in seconds.
-const TOLERATION_SECONDS: i64 = 300;
 
 impl Default for Plugins {
     fn default() -> Plugins {
         Plugins {
             plugins: PLUGINS.iter().filter(|plugin| plugin.on).map(ActivePlugin::new).collect(),
-            settings: configuration::PluginSettings::default(),
-            not_ready_toleration_seconds: TOLERATION_SECONDS,
-            unreachable_toleration_seconds: TOLERATION_SECONDS,
-            collections: Collections::default(),
+            context: PluginContext::default(),
         }
     }
 }
@@ -161,29 +150,11 @@ fn observe_step(request: &AdmissionRequest<'_>, stage: Stage, rejected: bool, be
     request.cx.server.metrics.admission.step(what, begun.elapsed());
 }
 
-/// A request that passes the plugins. Belongs to one run of them; the lock is held for a read or an update
-/// only.
-struct Call<'c> {
-    request: &'c AdmissionRequest<'c>,
-    /// The plugins' caches and configuration.
-    admission: &'c Plugins,
-    /// The state of mutating webhooks and policies.
-    reinvocation: Mutex<reinvocation::Reinvocation>,
-}
-
-impl<'c> Deref for Call<'c> {
-    type Target = AdmissionRequest<'c>;
-
-    fn deref(&self) -> &AdmissionRequest<'c> {
-        self.request
-    }
-}
-
 impl Admission for Plugins {
     fn mutate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a mut Value) -> Outcome<'a, bool> {
         Box::pin(async move {
-            let (call, begun) = (self.call(request), Instant::now());
-            let first = mutate_once(&call, object).await;
+            let (call, begun) = (new_call(request), Instant::now());
+            let first = self.mutate_once(&call, object).await;
             observe_step(request, Stage::Mutating, first.is_err(), begun);
             let ran = first?;
             let reinvoke = {
@@ -194,7 +165,7 @@ impl Admission for Plugins {
             // Changes of webhooks and policies are shown to the others in a second round.
             if reinvoke {
                 let begun = Instant::now();
-                let second = mutate_once(&call, object).await;
+                let second = self.mutate_once(&call, object).await;
                 observe_step(request, Stage::Mutating, second.is_err(), begun);
                 second?;
                 // Plugins may have changed the namespace.
@@ -208,46 +179,46 @@ impl Admission for Plugins {
 
     fn validate<'a>(&'a self, request: &'a AdmissionRequest<'a>, object: &'a Value) -> Outcome<'a, ()> {
         Box::pin(async move {
-            let (call, begun) = (self.call(request), Instant::now());
-            let outcome = validate_once(&call, object).await;
+            let (call, begun) = (new_call(request), Instant::now());
+            let outcome = self.validate_once(&call, object).await;
             observe_step(request, Stage::Validating, outcome.is_err(), begun);
             outcome
         })
     }
 }
 
+fn new_call<'c>(request: &'c AdmissionRequest<'c>) -> Call<'c> {
+    Call { request, reinvocation: Mutex::default() }
+}
+
 impl Plugins {
-    fn call<'c>(&'c self, request: &'c AdmissionRequest<'c>) -> Call<'c> {
-        Call { request, admission: self, reinvocation: Mutex::default() }
-    }
-}
-
-async fn validate_once(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
-    for active in call.admission.plugins.iter().filter(|active| active.plugin.handles(call)) {
-        if let Some(validate) = active.plugin.validate {
-            let begun = Instant::now();
-            let outcome = validate(call, object).await;
-            active.observe(call, Stage::Validating, outcome.is_err(), begun);
-            outcome?;
+    async fn validate_once(&self, call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+        for active in self.plugins.iter().filter(|active| active.plugin.handles(call)) {
+            if let Some(validate) = active.plugin.validate {
+                let begun = Instant::now();
+                let outcome = validate(call, &self.context, object).await;
+                active.observe(call, Stage::Validating, outcome.is_err(), begun);
+                outcome?;
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-async fn mutate_once(call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
-    let mut ran = false;
-    for active in call.admission.plugins.iter().filter(|active| active.plugin.handles(call)) {
-        let plugin = active.plugin;
-        if let Some(mutate) = plugin.mutate {
-            let begun = Instant::now();
-            let outcome = mutate(call, object).await;
-            active.observe(call, Stage::Mutating, outcome.is_err(), begun);
-            outcome?;
-            // Webhooks and policies handle every request, and report whether they changed it; the others are
-            // few.
-            ran |= !matches!(plugin.name, webhook::MUTATING | plugins::MUTATING_POLICY)
-                || call.reinvocation.lock().changed;
+    async fn mutate_once(&self, call: &Call<'_>, object: &mut Value) -> Result<bool, ApiError> {
+        let mut ran = false;
+        for active in self.plugins.iter().filter(|active| active.plugin.handles(call)) {
+            let plugin = active.plugin;
+            if let Some(mutate) = plugin.mutate {
+                let begun = Instant::now();
+                let outcome = mutate(call, &self.context, object).await;
+                active.observe(call, Stage::Mutating, outcome.is_err(), begun);
+                outcome?;
+                // Webhooks and policies handle every request, and report whether they changed it; the others
+                // are few.
+                ran |= !matches!(plugin.name, webhook::MUTATING | plugins::MUTATING_POLICY)
+                    || call.reinvocation.lock().changed;
+            }
         }
+        Ok(ran)
     }
-    Ok(ran)
 }

@@ -4,8 +4,9 @@ use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::schema::{self, Schema, TypeId, GVK};
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::ApiError;
+use plinth_apiserver::context::Operation;
 use plinth_apiserver::custom_resources::object;
 use plinth_apiserver::handlers::write::clear_status;
 use plinth_registry::ResourceType;

@@ -3,7 +3,7 @@
 use plinth_api::ApiError;
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 
 /// The namespace of the request; `None` if it does not exist.
 pub(super) async fn namespace_of(call: &Call<'_>) -> Result<Option<Value>, ApiError> {

@@ -4,7 +4,7 @@
 
 use plinth_codec::{tree, Value};
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::handlers::internal;
 

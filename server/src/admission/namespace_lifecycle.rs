@@ -5,8 +5,9 @@
 
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{ApiError, Cause};
+use plinth_apiserver::context::Operation;
 use plinth_storage::Header;
 
 /// Namespaces that cannot be deleted.

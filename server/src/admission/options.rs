@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::configuration::{self, ConfigurationError};
-use super::{ActivePlugin, Plugins, PLUGINS, TOLERATION_SECONDS};
+use super::plugin_context::{PluginContext, TOLERATION_SECONDS};
+use super::{ActivePlugin, Plugins, PLUGINS};
 
 /// Selection and configuration of admission plugins.
 #[derive(Clone, Debug, Args)]
@@ -90,10 +91,12 @@ impl AdmissionOptions {
         let settings = configuration::read(self.admission_control_config_file.as_deref(), &runs)?;
         Ok(Plugins {
             plugins: plugins.into_iter().map(ActivePlugin::new).collect(),
-            settings,
-            not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
-            unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,
-            ..Plugins::default()
+            context: PluginContext {
+                settings,
+                not_ready_toleration_seconds: self.default_not_ready_toleration_seconds,
+                unreachable_toleration_seconds: self.default_unreachable_toleration_seconds,
+                ..PluginContext::default()
+            },
         })
     }
 }

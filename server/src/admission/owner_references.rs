@@ -6,9 +6,10 @@
 
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::authz::{Attributes, Decision, ResourceTarget};
+use plinth_apiserver::context::Operation;
 
 /// Checks new and changed owner references.
 ///

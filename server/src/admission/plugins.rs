@@ -2,7 +2,8 @@
 
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
+use super::plugin_context::PluginContext;
 use super::{
     always_deny, always_pull_images, anti_affinity, certificate_subject_restriction, default_ingress_class,
     default_toleration_seconds, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
@@ -16,9 +17,9 @@ use plinth_apiserver::context::Operation::{self, Connect, Create, Delete, Update
 use plinth_apiserver::context::Outcome;
 
 /// A mutating function.
-pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a mut Value) -> Outcome<'a, ()>;
+pub(super) type Mutate = for<'a> fn(&'a Call<'a>, &'a PluginContext, &'a mut Value) -> Outcome<'a, ()>;
 /// A validating function. The object is null at a deletion.
-pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a Value) -> Outcome<'a, ()>;
+pub(super) type Validate = for<'a> fn(&'a Call<'a>, &'a PluginContext, &'a Value) -> Outcome<'a, ()>;
 
 /// Requests that a plugin handles: group, resource, subresource and operations; `*` is any group, resource or
 /// subresource.
@@ -60,14 +61,14 @@ pub static PLUGINS: &[Plugin] = &[
         name: "NamespaceAutoProvision",
         on: false,
         handles: &[("*", "*", "*", &[Create])],
-        mutate: Some(|call, object| Box::pin(namespace_auto_provision::admit(call, object))),
+        mutate: Some(|call, _, object| Box::pin(namespace_auto_provision::admit(call, object))),
         validate: None,
     },
     Plugin {
         name: "NamespaceLifecycle",
         on: true,
         handles: &[("*", "*", "*", &[Create]), ("", "namespaces", "", &[Delete])],
-        mutate: Some(|call, object| Box::pin(namespace_lifecycle::admit(call, object))),
+        mutate: Some(|call, _, object| Box::pin(namespace_lifecycle::admit(call, object))),
         validate: None,
     },
     Plugin {
@@ -75,7 +76,7 @@ pub static PLUGINS: &[Plugin] = &[
         on: false,
         handles: &[PODS_CHANGED],
         mutate: None,
-        validate: Some(|call, pod| at_once(anti_affinity::validate(call, pod))),
+        validate: Some(|call, _, pod| at_once(anti_affinity::validate(call, pod))),
     },
     Plugin {
         name: "LimitRanger",
@@ -85,15 +86,19 @@ pub static PLUGINS: &[Plugin] = &[
             ("", "pods", "resize", &[Update]),
             ("", "persistentvolumeclaims", "", &[Create, Update]),
         ],
-        mutate: Some(|call, object| Box::pin(limit_ranger::admit(call, object))),
-        validate: Some(|call, object| Box::pin(limit_ranger::validate(call, object))),
+        mutate: Some(|call, given, object| {
+            Box::pin(limit_ranger::admit(call, &given.collections.limit_ranges, object))
+        }),
+        validate: Some(|call, given, object| {
+            Box::pin(limit_ranger::validate(call, &given.collections.limit_ranges, object))
+        }),
     },
     Plugin {
         name: "ServiceAccount",
         on: true,
         handles: &[PODS, ("", "pods", "ephemeralcontainers", &[Update])],
-        mutate: Some(|call, pod| Box::pin(service_account::admit(call, pod))),
-        validate: Some(|call, pod| Box::pin(service_account::validate(call, pod))),
+        mutate: Some(|call, _, pod| Box::pin(service_account::admit(call, pod))),
+        validate: Some(|call, _, pod| Box::pin(service_account::validate(call, pod))),
     },
     Plugin {
         name: "NodeRestriction",
@@ -110,14 +115,14 @@ pub static PLUGINS: &[Plugin] = &[
             ("resource.k8s.io", "resourceslices", "*", CHANGED),
             ("storage.k8s.io", "csinodes", "*", CHANGED),
         ],
-        mutate: Some(|call, object| Box::pin(node_restriction::admit(call, object))),
+        mutate: Some(|call, _, object| Box::pin(node_restriction::admit(call, object))),
         validate: None,
     },
     Plugin {
         name: "TaintNodesByCondition",
         on: true,
         handles: &[("", "nodes", "", &[Create])],
-        mutate: Some(|_, node| {
+        mutate: Some(|_, _, node| {
             taint_nodes_by_condition::admit(node);
             at_once(Ok(()))
         }),
@@ -127,18 +132,20 @@ pub static PLUGINS: &[Plugin] = &[
         name: "AlwaysPullImages",
         on: false,
         handles: &[PODS_CHANGED],
-        mutate: Some(|call, pod| {
+        mutate: Some(|call, _, pod| {
             always_pull_images::admit(call, pod);
             at_once(Ok(()))
         }),
-        validate: Some(|call, pod| at_once(always_pull_images::validate(call, pod))),
+        validate: Some(|call, _, pod| at_once(always_pull_images::validate(call, pod))),
     },
     Plugin {
         name: image_policy::NAME,
         on: false,
         handles: &[PODS_CHANGED, ("", "pods", "ephemeralcontainers", &[Update])],
         mutate: None,
-        validate: Some(|call, pod| Box::pin(image_policy::validate(call, pod))),
+        validate: Some(|call, given, pod| {
+            Box::pin(image_policy::validate(call, given.settings.image_policy.as_deref(), pod))
+        }),
     },
     Plugin {
         name: pod_security::NAME,
@@ -152,34 +159,42 @@ pub static PLUGINS: &[Plugin] = &[
             ("batch", "*", "", &[Create, Update]),
         ],
         mutate: None,
-        validate: Some(|call, object| Box::pin(pod_security::validate(call, object))),
+        validate: Some(|call, given, object| {
+            Box::pin(pod_security::validate(call, &given.settings.pod_security, object))
+        }),
     },
     Plugin {
         name: pod_node_selector::NAME,
         on: false,
         handles: &[PODS],
-        mutate: Some(|call, pod| Box::pin(pod_node_selector::admit(call, pod))),
-        validate: Some(|call, pod| Box::pin(pod_node_selector::validate(call, pod))),
+        mutate: Some(|call, given, pod| {
+            Box::pin(pod_node_selector::admit(call, &given.settings.selectors, pod))
+        }),
+        validate: Some(|call, given, pod| {
+            Box::pin(pod_node_selector::validate(call, &given.settings.selectors, pod))
+        }),
     },
     Plugin {
         name: "Priority",
         on: true,
         handles: &[PODS_CHANGED, ("scheduling.k8s.io", "priorityclasses", "", &[Create, Update])],
-        mutate: Some(|call, object| match call.cx.resource.plural() {
-            "pods" => Box::pin(priority::admit_pod(call, object)),
+        mutate: Some(|call, given, object| match call.cx.resource.plural() {
+            "pods" => Box::pin(priority::admit_pod(call, &given.collections.priority_classes, object)),
             _ => at_once(Ok(())),
         }),
-        validate: Some(|call, object| match call.cx.resource.plural() {
+        validate: Some(|call, given, object| match call.cx.resource.plural() {
             "pods" => at_once(Ok(())),
-            _ => Box::pin(priority::validate_class(call, object)),
+            _ => Box::pin(priority::validate_class(call, &given.collections.priority_classes, object)),
         }),
     },
     Plugin {
         name: "DefaultTolerationSeconds",
         on: true,
         handles: &[PODS_CHANGED],
-        mutate: Some(|call, pod| {
-            default_toleration_seconds::admit(call, pod);
+        mutate: Some(|_, given, pod| {
+            let (not_ready, unreachable) =
+                (given.not_ready_toleration_seconds, given.unreachable_toleration_seconds);
+            default_toleration_seconds::admit(pod, not_ready, unreachable);
             at_once(Ok(()))
         }),
         validate: None,
@@ -188,8 +203,12 @@ pub static PLUGINS: &[Plugin] = &[
         name: pod_toleration_restriction::NAME,
         on: false,
         handles: &[PODS_CHANGED],
-        mutate: Some(|call, pod| Box::pin(pod_toleration_restriction::admit(call, pod))),
-        validate: Some(|call, pod| Box::pin(pod_toleration_restriction::validate(call, pod))),
+        mutate: Some(|call, given, pod| {
+            Box::pin(pod_toleration_restriction::admit(call, &given.settings.tolerations, pod))
+        }),
+        validate: Some(|call, given, pod| {
+            Box::pin(pod_toleration_restriction::validate(call, &given.settings.tolerations, pod))
+        }),
     },
     Plugin {
         name: event_rate_limit::NAME,
@@ -197,13 +216,15 @@ pub static PLUGINS: &[Plugin] = &[
         // Those of `events.k8s.io` are not handled, as upstream.
         handles: &[("", "events", "", &[Create, Update])],
         mutate: None,
-        validate: Some(|call, event| at_once(event_rate_limit::validate(call, event))),
+        validate: Some(|call, given, event| {
+            at_once(event_rate_limit::validate(call, &given.settings.event_limits, event))
+        }),
     },
     Plugin {
         name: "ExtendedResourceToleration",
         on: false,
         handles: &[PODS_CHANGED],
-        mutate: Some(|_, pod| {
+        mutate: Some(|_, _, pod| {
             extended_resource_toleration::admit(pod);
             at_once(Ok(()))
         }),
@@ -213,7 +234,9 @@ pub static PLUGINS: &[Plugin] = &[
         name: "DefaultStorageClass",
         on: true,
         handles: &[CLAIMS],
-        mutate: Some(|call, claim| Box::pin(storage::default_class(call, claim))),
+        mutate: Some(|call, given, claim| {
+            Box::pin(storage::default_class(call, &given.collections.storage_classes, claim))
+        }),
         validate: None,
     },
     Plugin {
@@ -224,7 +247,7 @@ pub static PLUGINS: &[Plugin] = &[
             ("", "persistentvolumes", "", &[Create]),
             ("storage.k8s.io", "volumeattributesclasses", "", &[Create]),
         ],
-        mutate: Some(|call, object| {
+        mutate: Some(|call, _, object| {
             storage::protect(call, object);
             at_once(Ok(()))
         }),
@@ -235,55 +258,63 @@ pub static PLUGINS: &[Plugin] = &[
         on: false,
         handles: &[("*", "*", "*", &[Create, Update])],
         mutate: None,
-        validate: Some(|call, object| Box::pin(owner_references::validate(call, object))),
+        validate: Some(|call, _, object| Box::pin(owner_references::validate(call, object))),
     },
     Plugin {
         name: "PersistentVolumeClaimResize",
         on: true,
         handles: &[("", "persistentvolumeclaims", "", &[Update])],
         mutate: None,
-        validate: Some(|call, claim| Box::pin(storage::validate_resize(call, claim))),
+        validate: Some(|call, given, claim| {
+            Box::pin(storage::validate_resize(call, &given.collections.storage_classes, claim))
+        }),
     },
     Plugin {
         name: "RuntimeClass",
         on: true,
         handles: &[PODS],
-        mutate: Some(|call, pod| Box::pin(runtime_class::admit(call, pod))),
-        validate: Some(|call, pod| Box::pin(runtime_class::validate(call, pod))),
+        mutate: Some(|call, given, pod| {
+            Box::pin(runtime_class::admit(call, &given.collections.runtime_classes, pod))
+        }),
+        validate: Some(|call, given, pod| {
+            Box::pin(runtime_class::validate(call, &given.collections.runtime_classes, pod))
+        }),
     },
     Plugin {
         name: "CertificateApproval",
         on: true,
         handles: &[("certificates.k8s.io", "certificatesigningrequests", "approval", &[Update])],
         mutate: None,
-        validate: Some(|call, object| Box::pin(signers::approve(call, object))),
+        validate: Some(|call, _, object| Box::pin(signers::approve(call, object))),
     },
     Plugin {
         name: "CertificateSigning",
         on: true,
         handles: &[("certificates.k8s.io", "certificatesigningrequests", "status", &[Update])],
         mutate: None,
-        validate: Some(|call, object| Box::pin(signers::sign(call, object))),
+        validate: Some(|call, _, object| Box::pin(signers::sign(call, object))),
     },
     Plugin {
         name: "ClusterTrustBundleAttest",
         on: true,
         handles: &[("certificates.k8s.io", "clustertrustbundles", "*", &[Create, Update])],
         mutate: None,
-        validate: Some(|call, object| Box::pin(signers::attest(call, object))),
+        validate: Some(|call, _, object| Box::pin(signers::attest(call, object))),
     },
     Plugin {
         name: "CertificateSubjectRestriction",
         on: true,
         handles: &[("certificates.k8s.io", "certificatesigningrequests", "", &[Create])],
         mutate: None,
-        validate: Some(|call, request| at_once(certificate_subject_restriction::validate(call, request))),
+        validate: Some(|call, _, request| at_once(certificate_subject_restriction::validate(call, request))),
     },
     Plugin {
         name: "DefaultIngressClass",
         on: true,
         handles: &[("networking.k8s.io", "ingresses", "", &[Create])],
-        mutate: Some(|call, ingress| Box::pin(default_ingress_class::admit(call, ingress))),
+        mutate: Some(|call, given, ingress| {
+            Box::pin(default_ingress_class::admit(call, &given.collections.ingress_classes, ingress))
+        }),
         validate: None,
     },
     Plugin {
@@ -291,13 +322,13 @@ pub static PLUGINS: &[Plugin] = &[
         on: false,
         handles: &[("", "services", "", &[Create, Update])],
         mutate: None,
-        validate: Some(|call, service| at_once(deny_service_external_ips::validate(call, service))),
+        validate: Some(|call, _, service| at_once(deny_service_external_ips::validate(call, service))),
     },
     Plugin {
         name: "PodTopologyLabels",
         on: true,
         handles: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
-        mutate: Some(|call, object| Box::pin(pod_topology_labels::admit(call, object))),
+        mutate: Some(|call, _, object| Box::pin(pod_topology_labels::admit(call, object))),
         validate: None,
     },
     Plugin {
@@ -305,27 +336,35 @@ pub static PLUGINS: &[Plugin] = &[
         on: true,
         handles: &[("", "pods", "", &[Update]), RESIZE],
         mutate: None,
-        validate: Some(|call, pod| Box::pin(pod_resize::check_features(call, pod))),
+        validate: Some(|call, _, pod| Box::pin(pod_resize::check_features(call, pod))),
     },
     Plugin {
         name: "PodResizeValidator",
         on: true,
         handles: &[RESIZE],
         mutate: None,
-        validate: Some(|call, pod| Box::pin(pod_resize::check_node(call, pod))),
+        validate: Some(|call, _, pod| Box::pin(pod_resize::check_node(call, pod))),
     },
     Plugin {
         name: MUTATING_POLICY,
         on: true,
         handles: &[("*", "*", "*", &[Create, Update, Connect])],
-        mutate: Some(|call, object| Box::pin(policy::mutating::mutate(call, object))),
+        mutate: Some(|call, given, object| {
+            Box::pin(policy::mutating::mutate(
+                call,
+                (&given.collections.mutating_policies, &given.collections.mutating_bindings),
+                object,
+            ))
+        }),
         validate: None,
     },
     Plugin {
         name: webhook::MUTATING,
         on: true,
         handles: EVERYTHING,
-        mutate: Some(|call, object| Box::pin(webhook::mutate(call, object))),
+        mutate: Some(|call, given, object| {
+            Box::pin(webhook::mutate(call, &given.collections.mutating_webhooks, object))
+        }),
         validate: None,
     },
     Plugin {
@@ -333,28 +372,38 @@ pub static PLUGINS: &[Plugin] = &[
         on: true,
         handles: EVERYTHING,
         mutate: None,
-        validate: Some(|call, object| Box::pin(policy::validate(call, object))),
+        validate: Some(|call, given, object| {
+            Box::pin(policy::validate(
+                call,
+                (&given.collections.validating_policies, &given.collections.validating_bindings),
+                object,
+            ))
+        }),
     },
     Plugin {
         name: "ValidatingAdmissionWebhook",
         on: true,
         handles: EVERYTHING,
         mutate: None,
-        validate: Some(|call, object| Box::pin(webhook::validate(call, object))),
+        validate: Some(|call, given, object| {
+            Box::pin(webhook::validate(call, &given.collections.validating_webhooks, object))
+        }),
     },
     Plugin {
         name: resource_quota::NAME,
         on: true,
         handles: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
         mutate: None,
-        validate: Some(|call, object| Box::pin(resource_quota::validate(call, object))),
+        validate: Some(|call, given, object| {
+            Box::pin(resource_quota::validate(call, &given.collections.resource_quotas, object))
+        }),
     },
     Plugin {
         name: "AlwaysDeny",
         on: false,
         handles: EVERYTHING,
-        mutate: Some(|call, object| at_once(always_deny::refuse(call, object))),
-        validate: Some(|call, object| at_once(always_deny::refuse(call, object))),
+        mutate: Some(|call, _, object| at_once(always_deny::refuse(call, object))),
+        validate: Some(|call, _, object| at_once(always_deny::refuse(call, object))),
     },
 ];
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use plinth_codec::{names, Value};
 use serde::Deserialize;
 
+use super::call::Call;
 use super::namespace::namespace_of;
-use super::Call;
 use plinth_api::{decode_config_part, metadata_text, ApiError, Reason, Strictness};
 
 pub(super) const NAME: &str = "PodNodeSelector";
@@ -89,11 +89,11 @@ fn error(pod: &Labels, namespace: &Labels, most: &Labels) -> Option<&'static str
     }
 }
 
-async fn of_namespace(call: &Call<'_>) -> Result<Labels, ApiError> {
+async fn of_namespace(call: &Call<'_>, selectors: &Selectors) -> Result<Labels, ApiError> {
     let namespace = namespace_of(call).await?;
     match namespace.as_ref().and_then(|n| n.str_at(&["metadata", "annotations", ANNOTATION])) {
         Some(selector) => labels(selector),
-        None => call.admission.settings.selectors.get(DEFAULT),
+        None => selectors.get(DEFAULT),
     }
 }
 
@@ -101,8 +101,8 @@ async fn of_namespace(call: &Call<'_>) -> Result<Labels, ApiError> {
 ///
 /// # Errors
 /// 403 for a conflicting pod, 500 for an invalid selector.
-pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    let namespace = of_namespace(call).await?;
+pub(super) async fn admit(call: &Call<'_>, selectors: &Selectors, pod: &mut Value) -> Result<(), ApiError> {
+    let namespace = of_namespace(call, selectors).await?;
     let given = of_pod(pod);
     check(call, pod, &given, &namespace, &Labels::new())?;
     let missing: Vec<(&String, &String)> =
@@ -114,16 +114,16 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
             }
         }
     }
-    validate(call, pod).await
+    validate(call, selectors, pod).await
 }
 
 /// Denies a pod whose selector its namespace does not allow.
 ///
 /// # Errors
 /// As [`admit`].
-pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
-    let namespace = of_namespace(call).await?;
-    let most = call.admission.settings.selectors.get(call.namespace)?;
+pub(super) async fn validate(call: &Call<'_>, selectors: &Selectors, pod: &Value) -> Result<(), ApiError> {
+    let namespace = of_namespace(call, selectors).await?;
+    let most = selectors.get(call.namespace)?;
     check(call, pod, &of_pod(pod), &namespace, &most)
 }
 

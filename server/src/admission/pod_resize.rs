@@ -5,8 +5,8 @@
 
 use plinth_codec::Value;
 
+use super::call::Call;
 use super::resource_list::{self, ResourceList};
-use super::Call;
 use plinth_api::{ApiError, Cause};
 use plinth_codec::quantity::Quantity;
 use plinth_storage::decode_object;

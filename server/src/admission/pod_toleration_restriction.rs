@@ -7,10 +7,11 @@ use plinth_codec::{json, tree, Value};
 use serde::de::IgnoredAny;
 use serde::Deserialize;
 
+use super::call::Call;
 use super::namespace::namespace_of;
 use super::section::decode_section;
-use super::{Call, Operation};
 use plinth_api::{ApiError, ConfigKind, Reason};
+use plinth_apiserver::context::Operation;
 use plinth_kinds::quality_of_service;
 use plinth_kinds::validate_tolerations;
 
@@ -147,8 +148,7 @@ fn of_pod(pod: &Value) -> &[Value] {
 ///
 /// # Errors
 /// As [`validate`].
-pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    let settings = &call.admission.settings.tolerations;
+pub(super) async fn admit(call: &Call<'_>, settings: &Tolerations, pod: &mut Value) -> Result<(), ApiError> {
     let mut more = match call.operation {
         Operation::Create => {
             let namespace = namespace_of(call).await?;
@@ -171,14 +171,14 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
             spec.insert("tolerations", merged);
         }
     }
-    validate(call, pod).await
+    validate(call, settings, pod).await
 }
 
 /// Denies a pod with tolerations that are not allowed.
 ///
 /// # Errors
 /// 500 as upstream answers, also for invalid annotations.
-pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate(call: &Call<'_>, settings: &Tolerations, pod: &Value) -> Result<(), ApiError> {
     let given = of_pod(pod);
     if given.is_empty() {
         return Ok(());
@@ -187,7 +187,7 @@ pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiErro
     let own = annotated(namespace.as_ref(), ALLOWED)?;
     let (allowed, scope) = match &own {
         Some(own) => (own, "namespace"),
-        None => (&call.admission.settings.tolerations.allowed, "cluster"),
+        None => (&settings.allowed, "cluster"),
     };
     let is_allowed = |toleration: &Value| allowed.iter().any(|wide| covers(wide, &normal(toleration)));
     if allowed.is_empty() || given.iter().all(is_allowed) {

@@ -4,7 +4,7 @@
 
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::ApiError;
 use plinth_storage::decode_object;
 

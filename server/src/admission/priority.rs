@@ -6,19 +6,25 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{metadata_text, ApiError};
+use plinth_apiserver::context::Operation;
+use plinth_storage::ObjectCache;
 
 /// Sets priority and preemption policy of a new pod, and keeps them on an update that omits them.
 ///
 /// # Errors
 /// 403 for an unknown class, or values that differ from the class.
-pub(super) async fn admit_pod(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
+pub(super) async fn admit_pod(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    pod: &mut Value,
+) -> Result<(), ApiError> {
     if call.operation == Operation::Update {
         keep_old_values(call.old, pod);
         return Ok(());
     }
-    let class = class_of(call, pod).await?;
+    let class = class_of(call, classes, pod).await?;
     let refused = apply_class(pod, class.as_deref());
     refused.map_err(|why| call.forbidden(pod, &why))
 }
@@ -34,15 +40,17 @@ fn keep_old_values(old: Option<&Value>, pod: &mut Value) {
 }
 
 /// The PriorityClass of the pod, or the default one.
-async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
+async fn class_of(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    pod: &Value,
+) -> Result<Option<Arc<Value>>, ApiError> {
     let server = &call.cx.server;
     let name = pod.str_at(&["spec", "priorityClassName"]).unwrap_or_default();
     if name.is_empty() {
-        return Ok(default_class(
-            &call.admission.collections.priority_classes.objects(&server.store, "").await?,
-        ));
+        return Ok(default_class(&classes.objects(&server.store, "").await?));
     }
-    match call.admission.collections.priority_classes.object(&server.store, name).await? {
+    match classes.object(&server.store, name).await? {
         Some(class) => Ok(Some(class)),
         None => Err(call.forbidden(pod, &format!("no PriorityClass with name {name} was found"))),
     }
@@ -85,13 +93,16 @@ fn apply_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
 ///
 /// # Errors
 /// 403 where another class is the global default.
-pub(super) async fn validate_class(call: &Call<'_>, class: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate_class(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    class: &Value,
+) -> Result<(), ApiError> {
     if class.get("globalDefault").and_then(Value::as_bool) != Some(true) {
         return Ok(());
     }
     let server = &call.cx.server;
-    let present =
-        default_class(&call.admission.collections.priority_classes.objects(&server.store, "").await?);
+    let present = default_class(&classes.objects(&server.store, "").await?);
     let Some(present) = present else { return Ok(()) };
     let name = metadata_text(&present, "name");
     if call.operation == Operation::Update && name == metadata_text(class, "name") {

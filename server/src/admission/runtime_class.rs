@@ -7,15 +7,20 @@ use std::sync::Arc;
 
 use plinth_codec::{json, Map, Value};
 
+use super::call::Call;
 use super::resource_list::ResourceList;
-use super::Call;
 use plinth_api::ApiError;
+use plinth_storage::ObjectCache;
 
 /// The RuntimeClass of the pod.
-async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, ApiError> {
+async fn class_of(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    pod: &Value,
+) -> Result<Option<Arc<Value>>, ApiError> {
     let Some(name) = pod.str_at(&["spec", "runtimeClassName"]) else { return Ok(None) };
     let server = &call.cx.server;
-    match call.admission.collections.runtime_classes.object(&server.store, name).await? {
+    match classes.object(&server.store, name).await? {
         Some(class) => Ok(Some(class)),
         None => Err(call.forbidden(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
     }
@@ -25,8 +30,8 @@ async fn class_of(call: &Call<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Ap
 ///
 /// # Errors
 /// 403 for an unknown class, or values that differ from the class.
-pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiError> {
-    let Some(class) = class_of(call, pod).await? else { return Ok(()) };
+pub(super) async fn admit(call: &Call<'_>, classes: &ObjectCache, pod: &mut Value) -> Result<(), ApiError> {
+    let Some(class) = class_of(call, classes, pod).await? else { return Ok(()) };
     apply_class(pod, &class).map_err(|why| call.forbidden(pod, &why))
 }
 
@@ -34,8 +39,8 @@ pub(super) async fn admit(call: &Call<'_>, pod: &mut Value) -> Result<(), ApiErr
 ///
 /// # Errors
 /// 403.
-pub(super) async fn validate(call: &Call<'_>, pod: &Value) -> Result<(), ApiError> {
-    let class = class_of(call, pod).await?;
+pub(super) async fn validate(call: &Call<'_>, classes: &ObjectCache, pod: &Value) -> Result<(), ApiError> {
+    let class = class_of(call, classes, pod).await?;
     let expected = class.as_ref().and_then(|class| class.at(&["overhead"]));
     let given = pod.at(&["spec", "overhead"]);
     match expected {

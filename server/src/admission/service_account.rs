@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use plinth_codec::{tree, Value};
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{generated_suffix, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::Context;
+use plinth_apiserver::context::Operation;
 use plinth_kinds::MIRROR_ANNOTATION;
 use plinth_storage::decode_object;
 

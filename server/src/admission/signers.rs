@@ -5,10 +5,11 @@
 
 use plinth_codec::Value;
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::authz::rbac::escalation;
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
+use plinth_apiserver::context::Operation;
 
 /// Approving and denying a request requires the verb `approve`.
 pub(super) async fn approve(call: &Call<'_>, csr: &Value) -> Result<(), ApiError> {

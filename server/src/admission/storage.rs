@@ -8,8 +8,9 @@ use std::sync::Arc;
 use plinth_codec::quantity::Quantity;
 use plinth_codec::Value;
 
-use super::Call;
+use super::call::Call;
 use plinth_api::{finalizers, metadata_text, ApiError};
+use plinth_storage::ObjectCache;
 
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -37,14 +38,18 @@ pub(super) fn newest_default(classes: &[Arc<Value>], marks: &[&str]) -> Option<A
 ///
 /// # Errors
 /// When the classes cannot be read.
-pub(super) async fn default_class(call: &Call<'_>, claim: &mut Value) -> Result<(), ApiError> {
+pub(super) async fn default_class(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    claim: &mut Value,
+) -> Result<(), ApiError> {
     let named = annotation(claim, BETA_CLASS).is_some()
         || claim.at(&["spec", "storageClassName"]).is_some_and(|class| !class.is_null());
     if named {
         return Ok(());
     }
     let server = &call.cx.server;
-    let classes = call.admission.collections.storage_classes.objects(&server.store, "").await?;
+    let classes = classes.objects(&server.store, "").await?;
     if let (Some(class), Some(spec)) =
         (newest_default(&classes, &DEFAULT_CLASS), claim.object_at_mut(&["spec"]))
     {
@@ -62,7 +67,11 @@ fn class_name(claim: &Value) -> &str {
 ///
 /// # Errors
 /// 403 where the claim grows and its class does not allow that.
-pub(super) async fn validate_resize(call: &Call<'_>, claim: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate_resize(
+    call: &Call<'_>,
+    classes: &ObjectCache,
+    claim: &Value,
+) -> Result<(), ApiError> {
     let Some(old) = call.old else { return Ok(()) };
     let size = |claim: &Value| {
         let text = claim.str_at(&["spec", "resources", "requests", "storage"]);
@@ -78,7 +87,7 @@ pub(super) async fn validate_resize(call: &Call<'_>, claim: &Value) -> Result<()
     let name = class_name(claim);
     let class = match name.is_empty() || name != class_name(old) {
         true => None,
-        false => call.admission.collections.storage_classes.object(&server.store, name).await?,
+        false => classes.object(&server.store, name).await?,
     };
     let allows = class.is_some_and(|c| c.get("allowVolumeExpansion").and_then(Value::as_bool) == Some(true));
     if allows {

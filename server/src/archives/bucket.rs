@@ -18,7 +18,7 @@ mod upload;
 
 use std::fmt;
 use std::future::{pending, Future};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,13 +32,14 @@ use plinth_apiserver::egress::client::CallError;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use self::http::PART;
 use self::list::{ListPage, ListRequest};
 pub use self::settings::SettingsError;
-use self::upload::Upload;
-use super::{ArchiveError, NAME_PREFIX, SCHEME};
 
-/// Bytes of each part that is sent or read, but for the last.
-const PART: usize = 8 << 20;
+/// What URLs of buckets begin with.
+pub(super) const SCHEME: &str = "s3://";
+/// What the names of all archives that are listed begin with: a bucket's other keys are not looked at.
+const NAME_PREFIX: &str = "plinth-";
 /// Time limit of listing a bucket.
 const LIST_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most keys that are listed.
@@ -249,25 +250,6 @@ impl Bucket {
         let head = head.map_err(|error| self.failed(url, &error))?;
         let (bucket, url) = (self.clone(), url.clone());
         Ok(ObjectReader { bucket, url, e_tag: head.e_tag, size: head.size, at: 0, part: Bytes::new() })
-    }
-
-    /// Writes an object, which must not exist, by `fill`. It appears when it is complete.
-    pub(super) fn write<T, E: From<ArchiveError>>(
-        self: &Arc<Self>,
-        url: &BucketUrl,
-        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-    ) -> Result<T, E> {
-        match self.wait(url, self.store.head(&url.key)).map_err(ArchiveError::from)? {
-            Err(StoreError::NotFound { .. }) => {}
-            Err(error) => return Err(ArchiveError::from(self.failed(url, &error)).into()),
-            Ok(_) => return Err(ArchiveError::Exists(url.to_string()).into()),
-        }
-        let mut upload = Upload::start(self, url);
-        let filled = fill(&mut upload);
-        let finished = upload.finish(filled.is_ok());
-        // What keeps parts from being sent is reported by the upload; the writer only sees that it ended.
-        finished.map_err(ArchiveError::from)?;
-        filled
     }
 
     pub(super) fn remove(&self, url: &BucketUrl) -> Result<(), BucketError> {

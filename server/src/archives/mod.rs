@@ -21,16 +21,12 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use plinth_apiserver::private_files;
 use tokio::sync::watch;
 
-use self::bucket::Bucket;
+use self::bucket::{Bucket, SCHEME};
 pub use self::bucket::{BucketError, BucketUrl, BucketUrlError};
 use crate::unfinished_file::UnfinishedFile;
 
 /// Bytes that are written to a file at once.
 const BUFFER: usize = 1 << 20;
-/// What URLs of buckets begin with.
-const SCHEME: &str = "s3://";
-/// What the names of all archives that are listed begin with: a bucket's other keys are not looked at.
-const NAME_PREFIX: &str = "plinth-";
 
 /// An archive could not be listed, read, written or removed.
 #[derive(Debug, thiserror::Error)]

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use super::files::{self, create_durably, exists, is_at, remove_if_exists, sync_parent};
 use super::pki;
 use super::stage::{Stage, TITLE};
-use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized};
+use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, normalized, RESTORING, STORE};
 
 pub use error::DataDirError;
 pub use joining::JoiningDir;
@@ -43,9 +43,6 @@ pub use joining::JoiningDir;
 const MARKER: &str = "plinth";
 /// Directory in which a joining replica collects what it gets.
 const JOINING: &str = "joining";
-/// Marks a directory whose restore has not finished.
-const RESTORING: &str = "plinth.restoring";
-const STORE: &str = "store";
 const CONTINUE_KEY: &str = "continue.key";
 /// Names that may exist in an empty directory: a mount point contains the first, a first start that was
 /// killed leaves the second.

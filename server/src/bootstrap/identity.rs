@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use plinth_codec::hex;
 use plinth_journal::record::{ClusterId, ReplicaId};
 
 use super::files::{self, exists};
@@ -97,7 +96,7 @@ impl Identity {
     }
 
     fn text(&self) -> String {
-        format!("cluster: {}\nreplica: {}\n", hex::lower(&self.cluster.0), self.id.0)
+        format!("cluster: {}\nreplica: {}\n", self.cluster, self.id.0)
     }
 
     /// The identity of a directory, if it has one.
@@ -129,11 +128,7 @@ impl Identity {
     fn parse(text: &str) -> Option<Identity> {
         let (cluster, rest) = text.strip_prefix("cluster: ")?.split_once('\n')?;
         let id = rest.strip_prefix("replica: ")?.strip_suffix('\n')?.parse().ok().filter(|id| *id > 0)?;
-        if cluster.len() != 32 {
-            return None;
-        }
-        let cluster = u128::from_str_radix(cluster, 16).ok()?.to_be_bytes();
-        let identity = Identity { cluster: ClusterId(cluster), id: ReplicaId(id) };
+        let identity = Identity { cluster: cluster.parse().ok()?, id: ReplicaId(id) };
         // One encoding.
         (identity.text() == text).then_some(identity)
     }

@@ -26,13 +26,14 @@ use x509_parser::x509::AttributeTypeAndValue;
 
 pub use acceptance::RejectedCertificate;
 
+use acceptance::is_signed_by;
+
 use super::files::{create_durably, exists, sync_parent};
 use super::stage::Stage;
 use plinth_api::MASTERS_GROUP;
 use plinth_pki::{
-    certificate_uses, check_signature, pkcs8_from_key, public_key_of, public_key_of_certificate,
-    read_certificates, read_key, AlternativeNames, Authority, AuthorityError, FileError, Name,
-    SignatureError, SigningKey, Template,
+    certificate_uses, pkcs8_from_key, public_key_of, public_key_of_certificate, read_certificates, read_key,
+    AlternativeNames, Authority, AuthorityError, FileError, Name, SigningKey, Template,
 };
 
 /// The common name of the server's own authority.
@@ -455,23 +456,6 @@ fn serving_names(serves: &[SanType], service_ip: IpAddr) -> Vec<SanType> {
         }
     }
     san
-}
-
-/// Whether a certificate's signature is valid. True if it was issued by another issuer or with an unsupported
-/// algorithm.
-fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
-    let (Ok((_, certificate)), Ok((_, issuer))) =
-        (X509Certificate::from_der(certificate), X509Certificate::from_der(issuer))
-    else {
-        return false;
-    };
-    if certificate.issuer().as_raw() != issuer.subject().as_raw() {
-        return true;
-    }
-    let (tbs, algorithm) = (&certificate.tbs_certificate, &certificate.signature_algorithm);
-    let checked =
-        check_signature(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
-    *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
 }
 
 /// Whether the issuer of a certificate has the name of the server's own authority.

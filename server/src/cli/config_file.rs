@@ -9,8 +9,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Args, Command};
+use plinth_api::{parse_config, Strictness};
 use plinth_codec::value::Value;
-use plinth_codec::yaml;
 
 use super::serve::ServeOptions;
 
@@ -20,7 +20,7 @@ const CONFIG: &str = "config";
 /// A configuration file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are what is wrong; their texts say it
-pub enum ConfigFileError {
+pub enum FlagFileError {
     #[error("--config: {path}: {source}")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("--config: {path}: {reason}")]
@@ -35,7 +35,7 @@ pub enum ConfigFileError {
 pub fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<OsString>, ConfigFileError> {
+) -> Result<Vec<OsString>, FlagFileError> {
     if arguments.get(1).is_none_or(|command| command != "serve" && command != "up") {
         return Ok(arguments);
     }
@@ -61,13 +61,13 @@ pub fn with_configuration(
         for (name, value) in read(&path)? {
             let Some((arg, _)) = flags.iter().find(|(_, flag)| *flag == name && *flag != CONFIG) else {
                 let reason = format!("{name}: not a flag of \"plinth serve\"; its --help lists them");
-                return Err(ConfigFileError::Invalid { path, reason });
+                return Err(FlagFileError::Invalid { path, reason });
             };
             if set.contains(&name) {
                 continue;
             }
             let values = arguments_of(&name, arg, &value);
-            added.extend(values.map_err(|reason| ConfigFileError::Invalid { path: path.clone(), reason })?);
+            added.extend(values.map_err(|reason| FlagFileError::Invalid { path: path.clone(), reason })?);
         }
     }
     let mut all: Vec<OsString> = arguments[..2].to_vec();
@@ -109,15 +109,10 @@ fn argument(name: &str, value: &OsStr) -> OsString {
 }
 
 /// The flags of a file, in its order.
-fn read(path: &Path) -> Result<Vec<(String, Value)>, ConfigFileError> {
-    let invalid = |reason: String| ConfigFileError::Invalid { path: path.to_owned(), reason };
-    let text =
-        std::fs::read(path).map_err(|source| ConfigFileError::Read { path: path.to_owned(), source })?;
-    let (tree, repeated) = yaml::to_value(&text).map_err(|error| invalid(error.to_string()))?;
-    if let Some(error) = repeated.first() {
-        return Err(invalid(error.to_string()));
-    }
-    match tree {
+fn read(path: &Path) -> Result<Vec<(String, Value)>, FlagFileError> {
+    let invalid = |reason: String| FlagFileError::Invalid { path: path.to_owned(), reason };
+    let text = std::fs::read(path).map_err(|source| FlagFileError::Read { path: path.to_owned(), source })?;
+    match parse_config(&text, Strictness::Strict).map_err(|error| invalid(error.to_string()))? {
         Value::Null => Ok(Vec::new()),
         Value::Object(map) => Ok(map.into_iter().map(|(name, value)| (name.to_string(), value)).collect()),
         _ => Err(invalid("a map of flags and their values is expected, like \"secure-port: 6443\"".into())),

@@ -4,6 +4,7 @@ use clap::Args;
 use plinth_etcd::{EtcdOptions, Server, StartError};
 use tokio::signal::unix::{signal, SignalKind};
 
+use super::exit_code::STORAGE_FAILED;
 use super::serve::{self, LoggingFormat, ServeError};
 use crate::bootstrap::DataDir;
 use plinth_apiserver::private_files;
@@ -85,10 +86,10 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
             failed = failed => {
                 tracing::error!(
                     error = %failed,
-                    "Storage engine has failed and takes no more writes; the process ends with exit code {}. \
-                     No acknowledged write is lost. Check the disk and the kernel's log, then start the server again; \
-                     if it does not start, run \"plinth verify\"",
-                    super::STORAGE_FAILED,
+                    exit_code = STORAGE_FAILED,
+                    "storage engine has failed and takes no more writes, the process ends: no acknowledged write \
+                     is lost. Check the disk and the kernel's log, then start the server again; if it does \
+                     not start, run \"plinth verify\""
                 );
                 // The receiver waits below.
                 let _ = failure.send(failed);

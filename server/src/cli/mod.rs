@@ -5,6 +5,7 @@ mod completion;
 mod config_file;
 mod convert;
 mod etcd;
+mod exit_code;
 mod export;
 mod feature_gates;
 mod given_flags;
@@ -35,7 +36,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-pub use config_file::ConfigFileError;
+pub use config_file::FlagFileError;
+use exit_code::STORAGE_FAILED;
 pub use hidden_token::HiddenToken;
 pub use join::{join, JoinError, JoinOptions};
 pub use program_name::Invocation;
@@ -98,9 +100,6 @@ pub enum CliError {
     #[error(transparent)]
     Bench(#[from] plinth_benches::Error),
 }
-
-/// The exit code of a server whose storage has failed: that of `EX_IOERR` in sysexits.h.
-pub(crate) const STORAGE_FAILED: u8 = 74;
 
 impl CliError {
     /// The exit code of the process.

@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::config_file::{with_configuration, ConfigFileError};
+use super::config_file::{with_configuration, FlagFileError};
 
 /// Upstream's name of the program.
 const KUBE_APISERVER: &str = "kube-apiserver";
@@ -26,7 +26,7 @@ impl Invocation {
     pub fn of(
         mut arguments: Vec<OsString>,
         environment: impl Fn(&str) -> Option<OsString>,
-    ) -> Result<Invocation, ConfigFileError> {
+    ) -> Result<Invocation, FlagFileError> {
         let is_upstream = arguments.first().is_some_and(|name| is_kube_apiserver(name));
         if !is_upstream {
             return with_configuration(arguments, environment).map(Invocation::Command);

@@ -119,9 +119,9 @@ fn report(repaired: &RepairReport) {
     }
     if *gaps > 0 {
         println!(
-            "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the objects that are kept may \
-             have had newer versions in them, or may have been deleted; objects that existed only there are lost, and the numbers above do \
-             not include them"
+            "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the \
+             objects that are kept may have had newer versions in them, or may have been deleted; objects \
+             that existed only there are lost, and the numbers above do not include them"
         );
     }
     println!("history: dropped; the store continues at revision {revision}");

@@ -69,7 +69,10 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
             "\nThe system failed an operation on files, and nothing was removed. Check the disk and the kernel's log, then try again; if it fails \
              again, restore a backup into another directory"
         }
-        Error::Incomplete { .. } | Error::Corrupt { .. } | Error::LostCommits { .. } | Error::Rocks { .. } => {
+        Error::Incomplete { .. }
+        | Error::Corrupt { .. }
+        | Error::LostCommits { .. }
+        | Error::Rocks { .. } => {
             "\nNothing was removed. Restore a backup into another directory, or see with plinth repair --data-dir DIR what can be kept"
         }
         Error::UnfinishedRestore { .. } => "\nRun plinth restore again with the same --data-dir",
@@ -100,7 +103,7 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
             source: plinth_journal::Error::Behind { .. } | plinth_journal::Error::Replaced { .. },
         } => {
             "\nThe journal is another one, or its members have lost what they had on disk. Nothing was removed. Check --journal and the members; \
-             if the journal is lost, go on from a backup (docs/replication.md)"
+             if the journal is lost, continue from a backup (docs/replication.md)"
         }
         _ => "",
     }

@@ -9,6 +9,7 @@ use plinth_codec::value::{Map, Value};
 use plinth_codec::yaml;
 
 use crate::bootstrap::pki::{self, PkiError};
+use plinth_api::{parse_config, Strictness};
 use plinth_apiserver::private_files;
 
 /// A context was not added; the file is as it was.
@@ -130,11 +131,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Map, UserKubeconfigError> {
     if text.is_empty() {
         return Ok(Map::new());
     }
-    let (tree, repeated) = yaml::to_value(text).map_err(|error| invalid(error.to_string()))?;
-    if let Some(error) = repeated.first() {
-        return Err(invalid(error.to_string()));
-    }
-    match tree {
+    match parse_config(text, Strictness::Strict).map_err(|error| invalid(error.to_string()))? {
         Value::Null => Ok(Map::new()),
         Value::Object(map) if matches!(map.get("kind").and_then(Value::as_str), None | Some("Config")) => {
             Ok(map)

@@ -62,7 +62,7 @@ impl Reconciler for Quotas {
         for event in events {
             let Some((resource, namespace)) = concerned(&registry, event) else { continue };
             let has_quotas =
-                !self.plugins.collections.resource_quotas.objects(store, namespace).await?.is_empty();
+                !self.plugins.context.collections.resource_quotas.objects(store, namespace).await?.is_empty();
             if has_quotas && asks_for_count(store, &resource, event) {
                 namespaces.push(namespace.to_owned());
             }

@@ -6,9 +6,13 @@
 //! needs. A process that has just started has seen nothing yet, and keeps the journal for everybody.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Member, KEPT_FOR};
+use super::member::Member;
+
+/// The journal is kept for a replica that is away for up to this long, and for one that has taken a
+/// checkpoint and has not started yet. After that it needs a checkpoint, or another one.
+pub(super) const KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// What is known of who needs the journal.
 #[derive(Default)]

@@ -19,6 +19,8 @@ use plinth_engine::{Event, Feed, Revision, Subscribe, Subscription};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+pub(crate) use self::workers::{Action, Settings};
+
 use self::workers::Workers;
 use plinth_api::ApiError;
 use plinth_apiserver::context::{return_if_stopping, Server};
@@ -61,19 +63,6 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     fn reconcile(&self, key: Self::Key) -> impl Future<Output = Result<Action, ApiError>> + Send;
 }
 
-/// Name and limits of a controller.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    /// The name in logs.
-    pub name: &'static str,
-    /// Maximum number of keys that are reconciled concurrently.
-    pub workers: usize,
-    /// First and longest delay before a key is retried; it doubles with each failure.
-    pub retry: (Duration, Duration),
-    /// Delay from a change until its keys are reconciled, so that a burst of changes is one reconciliation.
-    pub gather: Duration,
-}
-
 /// What a controller begins with.
 pub(crate) struct Start<K> {
     keys: Vec<K>,
@@ -96,15 +85,6 @@ impl<K> Start<K> {
         self.feeds.push(server.store.engine().subscribe(subscribe)?);
         Ok(self)
     }
-}
-
-/// What follows a reconciliation without error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Nothing until the key is added again.
-    AwaitChange,
-    /// Another reconciliation after this time, or at the next change.
-    RequeueAfter(Duration),
 }
 
 /// Runs a controller until the server stops or its storage fails.

@@ -10,10 +10,31 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::queue::Queue;
-use super::{Action, Settings};
 use plinth_api::ApiError;
 use plinth_apiserver::context::return_if_stopping;
 use plinth_apiserver::metrics::QueueMetrics;
+
+/// Name and limits of a controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The name in logs.
+    pub name: &'static str,
+    /// Maximum number of keys that are reconciled concurrently.
+    pub workers: usize,
+    /// First and longest delay before a key is retried; it doubles with each failure.
+    pub retry: (Duration, Duration),
+    /// Delay from a change until its keys are reconciled, so that a burst of changes is one reconciliation.
+    pub gather: Duration,
+}
+
+/// What follows a reconciliation without error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Nothing until the key is added again.
+    AwaitChange,
+    /// Another reconciliation after this time, or at the next change.
+    RequeueAfter(Duration),
+}
 
 /// A queue and the tasks that process it; owned by one controller's task. Dropping it ends the tasks.
 pub(super) struct Workers<K> {

@@ -83,8 +83,8 @@ impl StoredCheckpoint {
 
     fn parse(name: &str) -> Option<StoredCheckpoint> {
         let (cluster, position) = name.strip_prefix("plinth-")?.strip_suffix(SUFFIX)?.split_once('-')?;
-        let cluster = ClusterId(u128::from_str_radix(cluster, 16).ok()?.to_be_bytes());
-        let checkpoint = StoredCheckpoint { cluster, position: Position::new(position.parse().ok()?) };
+        let (cluster, position) = (cluster.parse().ok()?, Position::new(position.parse().ok()?));
+        let checkpoint = StoredCheckpoint { cluster, position };
         (checkpoint.name() == name).then_some(checkpoint)
     }
 
@@ -227,7 +227,8 @@ impl CheckpointWriter {
                     path = %archives.location(&checkpoint.name()),
                     "a checkpoint lies after the end of the journal, so it is of another history of this cluster: it is marked, and nobody begins from it; move it away where it is of no use"
                 );
-                let written = archives.write(&checkpoint.mark(), |out| Ok(out.write_all(OTHER_HISTORY_TEXT)?));
+                let written =
+                    archives.write(&checkpoint.mark(), |out| Ok(out.write_all(OTHER_HISTORY_TEXT)?));
                 match written {
                     Ok(()) | Err(WriteError::Archive(ArchiveError::Exists(_))) => Ok(()),
                     Err(error) => Err(io::Error::from(error)),

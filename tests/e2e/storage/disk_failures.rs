@@ -152,7 +152,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let ended = ending(&mut server).await;
     assert_eq!(ended, "exit status: 74");
     let log = server.log().tail(100);
-    assert_eq!(log.matches("Storage engine has failed").count(), 1, "{log}");
+    assert_eq!(log.matches("storage engine has failed and").count(), 1, "{log}");
     assert!(log.contains("start the server again"), "{log}");
     let logged: Vec<&str> =
         log.lines().filter(|line| line.contains(" WARN ") || line.contains(" ERROR ")).collect();

@@ -23,6 +23,8 @@ pub(super) struct SourceFile {
     pub(super) steps: Vec<String>,
     /// The paths that it imports, from the crate's root.
     pub(super) imports: BTreeSet<Vec<String>>,
+    /// The paths of which a `use` takes all names: of modules, or of the variants of a type.
+    pub(super) globs: BTreeSet<Vec<String>>,
     /// The names that a `use` gives it, and the path of each; of another crate's, below this module.
     names: BTreeMap<String, Vec<String>>,
 }
@@ -37,11 +39,21 @@ impl SourceFile {
             let steps: Vec<String> =
                 relative.iter().map(|step| step.to_string_lossy().into_owned()).collect();
             if !steps.iter().any(|step| step.contains("tests")) {
-                let mut file = SourceFile { steps, imports: BTreeSet::new(), names: BTreeMap::new() };
+                let mut file = SourceFile {
+                    steps,
+                    imports: BTreeSet::new(),
+                    globs: BTreeSet::new(),
+                    names: BTreeMap::new(),
+                };
                 let code = code(&fs::read_to_string(&path)?);
                 file.imports = imported(&code, file.module());
                 file.imports.extend(imported_from_below(&code, file.module()));
-                file.names = named(&code, file.module());
+                for (name, path) in used(&code, file.module()) {
+                    match name.is_empty() {
+                        true => file.globs.insert(path),
+                        false => file.names.insert(name, path).is_none(),
+                    };
+                }
                 files.push(file);
             }
         }
@@ -153,7 +165,7 @@ fn imported_from_below(code: &str, module: &[String]) -> BTreeSet<Vec<String>> {
         }
     }
     for (is_public, item) in uses {
-        for (name, path) in named(&item, module) {
+        for (name, path) in used(&item, module) {
             let is_below = path.get(module.len()).is_some_and(|child| children.contains(child));
             if path.starts_with(module) && is_below && (!is_public || has_word(&rest, &name)) {
                 found.insert(path);
@@ -195,8 +207,8 @@ fn above<'t>(mut text: &'t str, module: &[String]) -> (&'t str, Vec<String>) {
     (text, module[..length].to_vec())
 }
 
-/// The names that the code of a module has by way of a `use`, each with its path.
-fn named(code: &str, module: &[String]) -> BTreeMap<String, Vec<String>> {
+/// The names that the code of a module has by way of a `use`, each with its path; globs have no name.
+fn used(code: &str, module: &[String]) -> Vec<(String, Vec<String>)> {
     let module = if module == ["lib"] { &[] } else { module };
     let mut found = Vec::new();
     for (at, keyword) in code.match_indices("use ") {
@@ -212,7 +224,7 @@ fn named(code: &str, module: &[String]) -> BTreeMap<String, Vec<String>> {
         };
         paths(rest, &mut base, &mut found);
     }
-    found.into_iter().collect()
+    found
 }
 
 /// The path at the start of a text below `base`, or each path in its braces, with the name that it is given;
@@ -231,12 +243,14 @@ fn paths<'t>(text: &'t str, base: &mut Vec<String>, found: &mut Vec<(String, Vec
     let (word, rest) = word(text);
     if let ("", Some(rest)) = (word, rest.strip_prefix('*')) {
         // What a glob takes has no name here.
-        if !base.is_empty() {
-            found.push((String::new(), base.clone()));
-        }
+        found.push((String::new(), base.clone()));
         return rest;
     }
-    let is_own = word.is_empty() || word == "self";
+    if word.is_empty() {
+        // Behind the last comma.
+        return rest;
+    }
+    let is_own = word == "self";
     if !is_own {
         base.push(word.to_owned());
         if let Some(below) = rest.strip_prefix("::") {

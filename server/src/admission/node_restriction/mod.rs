@@ -8,10 +8,11 @@ mod labels;
 
 use plinth_codec::{Map, Value};
 
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{metadata_text, ApiError, NODE_USER_PREFIX};
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
+use plinth_apiserver::context::Operation;
 use plinth_kinds::{certificate_signing_request, MIRROR_ANNOTATION};
 use plinth_pki::{KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER};
 

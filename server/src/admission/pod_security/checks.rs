@@ -4,8 +4,9 @@
 
 mod host;
 mod security_context;
+mod violation;
 
-use plinth_codec::{Map, Value};
+use plinth_codec::Value;
 
 use super::policy::{Level, Standard};
 use host::{
@@ -17,20 +18,7 @@ use security_context::{
     SELINUX, SELINUX_31,
 };
 
-/// A violation of a standard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Violation {
-    /// Short reason, like `host namespaces`.
-    pub reason: String,
-    /// Details; may be empty.
-    pub detail: String,
-}
-
-/// A pod or pod template.
-pub(super) struct Pod<'a> {
-    pub annotations: Option<&'a Map>,
-    pub spec: &'a Value,
-}
+pub(super) use violation::{Pod, Violation};
 
 type Rule = fn(&Pod<'_>) -> Option<Violation>;
 
@@ -102,10 +90,6 @@ pub(super) fn detail(violations: &[Violation]) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn violation(reason: &str, detail: String) -> Option<Violation> {
-    Some(Violation { reason: reason.to_owned(), detail })
-}
-
 /// Relaxes a rule for pods with a user namespace.
 fn relaxed(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
     match pod.spec.get("hostUsers").and_then(Value::as_bool) {
@@ -120,55 +104,6 @@ fn not_windows(pod: &Pod<'_>, rule: Rule) -> Option<Violation> {
         Some("windows") => None,
         _ => rule(pod),
     }
-}
-
-fn containers<'a>(pod: &Pod<'a>) -> impl Iterator<Item = &'a Value> {
-    let spec = pod.spec;
-    ["initContainers", "containers", "ephemeralContainers"]
-        .into_iter()
-        .flat_map(move |part| spec.list_at(&[part]))
-}
-
-fn name(object: &Value) -> &str {
-    object.str_at(&["name"]).unwrap_or_default()
-}
-
-fn quoted<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
-    let each: Vec<String> = items.into_iter().map(|item| format!("\"{item}\"")).collect();
-    each.join(", ")
-}
-
-fn plural<'a>(one: &'a str, many: &'a str, count: usize) -> &'a str {
-    match count {
-        1 => one,
-        _ => many,
-    }
-}
-
-/// `containers "a", "b"`.
-fn named_containers(names: &[&str]) -> String {
-    format!("{} {}", plural("container", "containers", names.len()), quoted(names.iter().copied()))
-}
-
-/// `pod and container "a"`: where a forbidden value is set.
-fn setters(pod: bool, names: &[&str]) -> Option<String> {
-    let mut setters = Vec::new();
-    if pod {
-        setters.push("pod".to_owned());
-    }
-    if !names.is_empty() {
-        setters.push(named_containers(names));
-    }
-    (!setters.is_empty()).then(|| setters.join(" and "))
-}
-
-/// The names of the containers for which a test holds.
-fn bad<'a>(pod: &Pod<'a>, test: impl FnMut(&&'a Value) -> bool) -> Vec<&'a str> {
-    containers(pod).filter(test).map(name).collect()
-}
-
-fn context_flag(object: &Value, path: &[&str]) -> Option<bool> {
-    object.at(&["securityContext"])?.at(path)?.as_bool()
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use plinth_codec::Value;
 use self::checks::{detail, violations, Pod};
 use self::policy::{Level, NamespacePolicy, Standard};
 pub(super) use self::settings::PodSecuritySettings;
-use super::{Call, Operation};
+use super::call::Call;
 use plinth_api::{metadata_text, ApiError, Cause};
+use plinth_apiserver::context::Operation;
 use plinth_engine::At;
 use plinth_registry::{collection_prefix, prefix_range};
 use plinth_storage::Header;
@@ -49,16 +50,20 @@ fn template_path(plural: &str) -> &'static [&'static str] {
 ///
 /// # Errors
 /// 403 for a pod that violates the enforced level, 422 for invalid labels.
-pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate(
+    call: &Call<'_>,
+    settings: &PodSecuritySettings,
+    object: &Value,
+) -> Result<(), ApiError> {
     match call.cx.resource.plural() {
-        "namespaces" => validate_namespace(call, object).await,
-        "pods" => validate_pod(call, object).await,
+        "namespaces" => validate_namespace(call, settings, object).await,
+        "pods" => validate_pod(call, settings, object).await,
         plural => match object.at(template_path(plural)) {
             Some(template) if call.cx.info.subresource.is_empty() => {
-                if is_exempt(call, template) {
+                if is_exempt(call, settings, template) {
                     return Ok(());
                 }
-                let policy = policy_of(call).await?;
+                let policy = policy_of(call, settings).await?;
                 annotate(call, template, policy.audit);
                 warn(call, template, policy.warn);
                 Ok(())
@@ -69,9 +74,9 @@ pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiE
 }
 
 /// The policy of the namespace, from the labels in its stored header.
-async fn policy_of(call: &Call<'_>) -> Result<NamespacePolicy, ApiError> {
+async fn policy_of(call: &Call<'_>, settings: &PodSecuritySettings) -> Result<NamespacePolicy, ApiError> {
     let server = &call.cx.server;
-    let default = &settings(call).default;
+    let default = &settings.default;
     let read = |namespace: Header<'_>| NamespacePolicy::of(default, |key| namespace.label(key)).0;
     let policy = server.namespaces.read(&server.store, call.namespace, read).await?;
     Ok(policy.unwrap_or_else(|| NamespacePolicy::of(default, |_| None).0))
@@ -103,17 +108,21 @@ fn warn(call: &Call<'_>, object: &Value, standard: Standard) {
     }
 }
 
-async fn validate_pod(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+async fn validate_pod(
+    call: &Call<'_>,
+    settings: &PodSecuritySettings,
+    object: &Value,
+) -> Result<(), ApiError> {
     if HARMLESS.contains(&call.cx.info.subresource.as_str()) {
         return Ok(());
     }
     if call.operation == Operation::Update && !call.old.is_none_or(|old| is_significant_update(object, old)) {
         return Ok(());
     }
-    if is_exempt(call, object) {
+    if is_exempt(call, settings, object) {
         return Ok(());
     }
-    let NamespacePolicy { enforce, audit: audited, warn: warned } = policy_of(call).await?;
+    let NamespacePolicy { enforce, audit: audited, warn: warned } = policy_of(call, settings).await?;
     let Some(pod) = pod_of(object) else { return Ok(()) };
     if call.cx.audit.is_on() {
         call.cx.audit.annotate(ENFORCED_POLICY, enforce.to_string());
@@ -155,15 +164,11 @@ fn is_significant_update(new: &Value, old: &Value) -> bool {
     positional || containers(new, "ephemeralContainers").iter().any(is_changed)
 }
 
-fn settings<'a>(call: &Call<'a>) -> &'a PodSecuritySettings {
-    &call.admission.settings.pod_security
-}
-
 /// Whether the configuration exempts the namespace, the user or the runtime class of a pod; recorded as an
 /// audit annotation.
-fn is_exempt(call: &Call<'_>, pod: &Value) -> bool {
+fn is_exempt(call: &Call<'_>, settings: &PodSecuritySettings, pod: &Value) -> bool {
     let class = pod.str_at(&["spec", "runtimeClassName"]).unwrap_or_default();
-    let reason = settings(call).exempts(call.namespace, &call.cx.user.name, class);
+    let reason = settings.exempts(call.namespace, &call.cx.user.name, class);
     if let Some(reason) = reason {
         call.cx.audit.annotate(EXEMPT, reason);
     }
@@ -175,8 +180,11 @@ fn policy_of_labels(default: &NamespacePolicy, namespace: &Value) -> (NamespaceP
     NamespacePolicy::of(default, |key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
 }
 
-async fn validate_namespace(call: &Call<'_>, namespace: &Value) -> Result<(), ApiError> {
-    let settings = settings(call);
+async fn validate_namespace(
+    call: &Call<'_>,
+    settings: &PodSecuritySettings,
+    namespace: &Value,
+) -> Result<(), ApiError> {
     let read = |namespace: &Value| policy_of_labels(&settings.default, namespace);
     let (policy, errors) = read(namespace);
     let name = metadata_text(namespace, "name");

@@ -26,14 +26,14 @@ pub use self::compiled::Policy;
 use self::compiled::{Denial, PolicyOutcome};
 pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
+use super::call::Call;
 use super::expressions::{CelAuthorizer, Subject};
 use super::matching;
 use super::namespace::namespace_of;
 use super::webhook::review;
-use super::Call;
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
 use plinth_registry::ResourceType;
-use plinth_storage::Namespaces;
+use plinth_storage::{DerivedCache, Namespaces, ObjectCache};
 
 /// Maximum length of an audit annotation, in bytes.
 const MAX_ANNOTATION_BYTES: usize = 10 * 1024;
@@ -50,16 +50,20 @@ struct Refusal {
 ///
 /// # Errors
 /// The first denial; errors of the storage.
-pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate(
+    call: &Call<'_>,
+    (policies, bindings): (&DerivedCache<Policy>, &ObjectCache),
+    object: &Value,
+) -> Result<(), ApiError> {
     let server = &call.cx.server;
     if matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = call.admission.collections.validating_bindings.objects(&server.store, "").await?;
+    let bindings = bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = call.admission.collections.validating_policies.entries(&server.store).await?;
+    let policies = policies.entries(&server.store).await?;
     let mut request = Request {
         call,
         object,

@@ -18,6 +18,7 @@ use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
 use plinth_registry::{convert_between, ResourceType};
+use plinth_storage::{DerivedCache, ObjectCache};
 
 /// A matching policy with a binding and one parameter object.
 struct Invocation<'p> {
@@ -69,16 +70,20 @@ impl Refusals {
 ///
 /// # Errors
 /// The denials; errors of the storage.
-pub(in crate::admission) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
+pub(in crate::admission) async fn mutate(
+    call: &Call<'_>,
+    (policies, bindings): (&DerivedCache<MutatingPolicy>, &ObjectCache),
+    object: &mut Value,
+) -> Result<(), ApiError> {
     let server = &call.cx.server;
     if object.is_null() || matching::is_exempt_from_policies(call) {
         return Ok(());
     }
-    let bindings = call.admission.collections.mutating_bindings.objects(&server.store, "").await?;
+    let bindings = bindings.objects(&server.store, "").await?;
     if bindings.is_empty() {
         return Ok(());
     }
-    let policies = call.admission.collections.mutating_policies.entries(&server.store).await?;
+    let policies = policies.entries(&server.store).await?;
     let mut refusals = Refusals::default();
     let mut invocations = Vec::new();
     for (_, policy) in policies.iter() {

@@ -7,7 +7,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 use plinth_engine::Entry;
 
-use super::super::Call;
+use super::super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::stored_objects::read;
 use plinth_registry::{collection_prefix, prefix_range, ResourceType};

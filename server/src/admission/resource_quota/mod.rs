@@ -14,11 +14,13 @@ use bytes::Bytes;
 use plinth_codec::Value;
 use plinth_engine::{Condition, Revision};
 
+use super::call::Call;
 use super::resource_list::ResourceList;
-use super::{Call, Operation};
 use plinth_api::{metadata_text, ApiError};
+use plinth_apiserver::context::Operation;
 use plinth_registry::{object_key, ResourceType};
 use plinth_storage::encode_object;
+use plinth_storage::ObjectCache;
 
 pub(crate) use usage::Counted;
 
@@ -29,13 +31,13 @@ pub(super) const NAME: &str = "ResourceQuota";
 ///
 /// # Errors
 /// 403.
-pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Value) -> Result<(), ApiError> {
     let resource = &call.cx.resource;
     if !resource.row.namespaced || is_uncounted(resource) || !counts(call, object) {
         return Ok(());
     }
     let server = &call.cx.server;
-    let quotas = call.admission.collections.resource_quotas.objects(&server.store, call.namespace).await?;
+    let quotas = quotas.objects(&server.store, call.namespace).await?;
     if quotas.is_empty() {
         return Ok(());
     }

@@ -23,9 +23,10 @@ use plinth_codec::{patch, Value};
 use tokio::task::JoinSet;
 
 use self::review::Answer;
+use super::call::Call;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
-use super::{matching, mutated, Call};
+use super::{matching, mutated};
 use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
@@ -33,6 +34,7 @@ use plinth_apiserver::egress::webhook::WebhookError;
 use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
 use plinth_registry::{convert_between, ResourceType};
+use plinth_storage::DerivedCache;
 
 /// Name of the plugin for mutating webhooks.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -129,9 +131,13 @@ impl Invocation {
 ///
 /// # Errors
 /// The denial of a webhook; 500 when a required one fails.
-pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), ApiError> {
+pub(super) async fn mutate(
+    call: &Call<'_>,
+    configurations: &DerivedCache<Hooks>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = call.admission.collections.mutating_webhooks.entries(&server.store).await?;
+    let configurations = configurations.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -192,9 +198,13 @@ pub(super) async fn mutate(call: &Call<'_>, object: &mut Value) -> Result<(), Ap
 ///
 /// # Errors
 /// As [`mutate`].
-pub(super) async fn validate(call: &Call<'_>, object: &Value) -> Result<(), ApiError> {
+pub(super) async fn validate(
+    call: &Call<'_>,
+    configurations: &DerivedCache<Hooks>,
+    object: &Value,
+) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = call.admission.collections.validating_webhooks.entries(&server.store).await?;
+    let configurations = configurations.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -338,7 +348,7 @@ async fn conditions_hold(
     conditions.hold(&activation, cel_authorizer, !invocation.ignores_failure()).await.map_err(|why| {
         tracing::warn!(
             webhook = invocation.name(),
-            why,
+            error = why,
             "match conditions cannot be evaluated, failing closed"
         );
         let (group, plural) = (call.cx.resource.group(), call.cx.resource.plural());

@@ -4,7 +4,8 @@
 
 use plinth_codec::{base64_text, json, tree, Map, Value};
 
-use super::super::{Call, Operation};
+use super::super::call::Call;
+use plinth_apiserver::context::Operation;
 use plinth_registry::ResourceType;
 
 const API_VERSION: &str = "admission.k8s.io/v1";

@@ -22,8 +22,9 @@ use rustls::ClientConfig;
 
 use super::list::{ListPage, ListRequest, EMPTY};
 use super::settings::SettingsError;
-use super::PART;
 
+/// Bytes of each part that is sent or read, but for the last.
+pub(super) const PART: usize = 8 << 20;
 /// Time limit of a request, from connecting to the last byte of its response: a part at 64 KiB/s.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(128);
 /// Time limit of connecting, TLS included.

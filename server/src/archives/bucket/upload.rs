@@ -7,9 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::{MultipartUpload, ObjectStoreExt};
+use object_store::{Error as StoreError, MultipartUpload, ObjectStoreExt};
 
-use super::{Bucket, BucketError, BucketUrl, PART};
+use super::super::ArchiveError;
+use super::http::PART;
+use super::{Bucket, BucketError, BucketUrl};
 
 /// Most parts of an object.
 const MAX_PARTS: usize = 10_000;
@@ -24,7 +26,7 @@ enum Part {
 }
 
 /// Sends what is written to it.
-pub(super) struct Upload {
+struct Upload {
     buffer: Vec<u8>,
     parts: Option<SyncSender<Part>>,
     sending: Option<JoinHandle<Result<(), BucketError>>>,
@@ -32,7 +34,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub(super) fn start(bucket: &Arc<Bucket>, url: &BucketUrl) -> Upload {
+    fn start(bucket: &Arc<Bucket>, url: &BucketUrl) -> Upload {
         // Of no capacity: one part is sent while another is filled.
         let (parts, received) = sync_channel(0);
         let (bucket, target) = (bucket.clone(), url.clone());
@@ -44,7 +46,7 @@ impl Upload {
     ///
     /// # Errors
     /// What kept any part from being sent.
-    pub(super) fn finish(mut self, is_complete: bool) -> Result<(), BucketError> {
+    fn finish(mut self, is_complete: bool) -> Result<(), BucketError> {
         if let Some(parts) = self.parts.take().filter(|_| is_complete) {
             // Fails where the thread has ended with an error, which follows.
             let _ = parts.send(Part::Last(std::mem::take(&mut self.buffer)));
@@ -70,6 +72,27 @@ impl Write for Upload {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Bucket {
+    /// Writes an object, which must not exist, by `fill`. It appears when it is complete.
+    pub(in crate::archives) fn write<T, E: From<ArchiveError>>(
+        self: &Arc<Self>,
+        url: &BucketUrl,
+        fill: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+    ) -> Result<T, E> {
+        match self.wait(url, self.store.head(&url.key)).map_err(ArchiveError::from)? {
+            Err(StoreError::NotFound { .. }) => {}
+            Err(error) => return Err(ArchiveError::from(self.failed(url, &error)).into()),
+            Ok(_) => return Err(ArchiveError::Exists(url.to_string()).into()),
+        }
+        let mut upload = Upload::start(self, url);
+        let filled = fill(&mut upload);
+        let finished = upload.finish(filled.is_ok());
+        // What keeps parts from being sent is reported by the upload; the writer only sees that it ended.
+        finished.map_err(ArchiveError::from)?;
+        filled
     }
 }
 

@@ -7,8 +7,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{DataDirError, RESTORING, STORE};
+use super::error::DataDirError;
 use crate::bootstrap::files::{create_durably, exists, is_at, sync_parent};
+
+/// Marks a directory whose restore has not finished.
+pub(super) const RESTORING: &str = "plinth.restoring";
+pub(super) const STORE: &str = "store";
 
 /// Attempts to lock before the directory counts as in use, and their interval: a child process that is just
 /// being spawned by this program briefly holds copies of all open files, including a lock that was released

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::is_signed_by;
+use plinth_pki::{check_signature, SignatureError};
 
 /// Why clients reject a certificate.
 #[derive(Debug, thiserror::Error)]
@@ -88,4 +88,21 @@ fn not_now(
     let validity = certificate.validity();
     let (from, until) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
     (now < from || now > until).then_some(RejectedCertificate::NotNow { path, from, until })
+}
+
+/// Whether a certificate's signature is valid. True if it was issued by another issuer or with an unsupported
+/// algorithm.
+pub(super) fn is_signed_by(certificate: &CertificateDer<'_>, issuer: &CertificateDer<'_>) -> bool {
+    let (Ok((_, certificate)), Ok((_, issuer))) =
+        (X509Certificate::from_der(certificate), X509Certificate::from_der(issuer))
+    else {
+        return false;
+    };
+    if certificate.issuer().as_raw() != issuer.subject().as_raw() {
+        return true;
+    }
+    let (tbs, algorithm) = (&certificate.tbs_certificate, &certificate.signature_algorithm);
+    let checked =
+        check_signature(issuer.public_key(), algorithm, tbs.as_ref(), &certificate.signature_value.data);
+    *algorithm == tbs.signature && matches!(checked, Ok(()) | Err(SignatureError::Unimplemented))
 }

@@ -6,8 +6,9 @@ use plinth_etcd::{Restore, RestoreError, Restored};
 use plinth_migration::snapshot::Snapshot;
 use plinth_migration::source::Source as _;
 
+use super::error::ImportCommandError;
+use super::options::SnapshotOptions;
 use super::target::NewDataDir;
-use super::{ImportCommandError, SnapshotOptions};
 use crate::cli::store::Bar;
 
 /// Makes the directory, and prints what it has.

@@ -1,7 +1,11 @@
 //! `plinth import`: makes a data directory from the objects of a kube-apiserver's etcd.
 
+mod error;
 mod for_etcd;
+mod options;
 mod target;
+
+pub use error::ImportCommandError;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +17,18 @@ use plinth_http::RemoteWaits;
 use plinth_migration::decode::Decoder;
 use plinth_migration::follow::{Follower, SwitchOver};
 use plinth_migration::import::{self, ImportError};
-use plinth_migration::live::{Live, LiveError, LiveOptions};
+use plinth_migration::live::{Live, LiveOptions};
 use plinth_migration::refusal::Refusal;
 use plinth_migration::report::Report;
 use plinth_migration::snapshot::Snapshot;
-use plinth_migration::source::{Source, SourceError};
+use plinth_migration::source::Source;
 use plinth_storage::{Encryption, EncryptionConfigError, EncryptionOptions};
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{signal, SignalKind};
 
 use super::serve::{self, ServeError};
 use super::store::Bar;
-use crate::bootstrap::DataDirError;
+use options::{SnapshotOptions, TargetOptions};
 use target::NewDataDir;
 
 /// `plinth import`.
@@ -49,46 +53,10 @@ enum ImportSource {
     Kine(KineOptions),
 }
 
-/// Options of all sources.
-#[derive(Debug, Args)]
-struct TargetOptions {
-    /// Data directory to create; must not exist
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
-    /// What the keys of the kube-apiserver begin with: its --etcd-prefix
-    #[arg(long, default_value = "/registry", value_name = "PREFIX")]
-    prefix: String,
-    /// The EncryptionConfiguration of the kube-apiserver; the new store is encrypted by it, too
-    #[arg(long, value_name = "FILE")]
-    encryption_provider_config: Option<PathBuf>,
-    /// Leave out what cannot be imported
-    #[arg(long)]
-    skip_unknown: bool,
-}
-
-/// Options of `plinth import snapshot`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Example:\n  etcdctl snapshot save snapshot.db\n  plinth import snapshot snapshot.db --data-dir ./data\n  plinth serve --data-dir ./data\n  plinth import snapshot snapshot.db --data-dir ./etcd-data --for-etcd\n\nWhat cannot be imported is listed, with key and reason, before anything is written. Prints the number of objects by kind and\na hash of all, which plinth export prints for the same objects. resourceVersions continue above those of the snapshot."
-)]
-struct SnapshotOptions {
-    /// File to read
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Take a file without the hash at its end: that of a stopped member (member/snap/db)
-    #[arg(long)]
-    skip_hash_check: bool,
-    /// Make a directory of plinth etcd: all keys with their revisions, leases, users and roles, as they are
-    #[arg(long, conflicts_with_all = ["prefix", "encryption_provider_config", "skip_unknown"])]
-    for_etcd: bool,
-    #[command(flatten)]
-    target: TargetOptions,
-}
-
 /// Options of `plinth import etcd`, under the names of etcdctl.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth import etcd --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data --follow\n\nReads everything at one revision of etcd. With --follow, goes on applying changes until SIGTERM or SIGINT, the command to switch\nover: stop every kube-apiserver before it. Then what is left is applied, and the new directory is compared with etcd."
+    after_help = "Examples:\n  plinth import etcd --endpoints https://10.0.0.1:2379 --cacert ca.crt --cert client.crt --key client.key --data-dir ./data\n  plinth import etcd --endpoints 10.0.0.1:2379 --data-dir ./data --follow\n\nReads everything at one revision of etcd. With --follow, continues to apply changes until SIGTERM or SIGINT, the command to switch\nover: stop every kube-apiserver before it. Then what is left is applied, and the new directory is compared with etcd."
 )]
 struct EtcdSourceOptions {
     /// Members of etcd, separated by commas
@@ -106,7 +74,7 @@ struct EtcdSourceOptions {
     /// User of etcd; the password is in the environment variable ETCDCTL_PASSWORD
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Go on applying changes until SIGTERM or SIGINT
+    /// Continue to apply changes until SIGTERM or SIGINT
     #[arg(long)]
     follow: bool,
     /// Switch over when etcd has reached this revision
@@ -127,38 +95,6 @@ struct KineOptions {
     database: PathBuf,
     #[command(flatten)]
     target: TargetOptions,
-}
-
-/// A failed import. No directory was created.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the variants are the parts that failed; their texts say it
-pub enum ImportCommandError {
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: std::io::Error },
-    #[error("{path} exists already; give --data-dir a new directory")]
-    Exists { path: PathBuf },
-    #[error("another import is writing to {path}")]
-    Busy { path: PathBuf },
-    #[error("{path} is where the new directory would be made, and it holds something else; move it away")]
-    Obstructed { path: PathBuf },
-    #[error(transparent)]
-    DataDir(#[from] DataDirError),
-    #[error(transparent)]
-    Encryption(#[from] EncryptionConfigError),
-    #[error(transparent)]
-    Import(#[from] ImportError),
-    #[error(transparent)]
-    Live(#[from] LiveError),
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error(transparent)]
-    Engine(#[from] plinth_engine::Error),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    #[error(transparent)]
-    Restore(plinth_etcd::RestoreError),
-    #[error("--user needs the password in the environment variable ETCDCTL_PASSWORD")]
-    Password,
 }
 
 /// Runs an import.

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::ImportCommandError;
+use super::error::ImportCommandError;
 use crate::bootstrap::files::{create_durably, exists, remove_if_exists, sync_parent};
 use crate::bootstrap::DataDir;
 use plinth_apiserver::private_files;

@@ -106,8 +106,9 @@ impl ServeError {
 fn remedy(source: &RejoinError) -> &'static str {
     match source {
         RejoinError::OtherHistory(_) => {
-            "The members of the journal have lost what they had on disk, and the others went on without it. Nothing was removed: this replica may alone have \
-             what was acknowledged. Keep its data directory, make a backup of it, and compare before you make the replica again with plinth join \
+            "The members of the journal have lost what they had on disk, and the others went on without it. \
+             Nothing was removed: this replica may alone have what was acknowledged. Keep its data \
+             directory, make a backup of it, and compare before you make the replica again with plinth join \
              (docs/replication.md)"
         }
         _ => {

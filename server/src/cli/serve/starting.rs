@@ -94,6 +94,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
         Parts { settings, addresses, remote_apis, replica: replica.as_ref(), stopping: stopping.clone() };
     let Built { server, source, plugins, advertised, levels } =
         parts.build(&options, engine, &dir, &pki).await?;
+    controllers::token_use::start(&server);
     watch_files(&server, &options, certificates);
     controllers::definitions::start(&server).await?;
     controllers::remote_apis::start(&server).await?;
@@ -371,10 +372,8 @@ fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<Encryptio
     Ok(encryption)
 }
 
-/// Starts the tasks that follow files for authentication, authorization and TLS, and what records the use of
-/// tokens.
+/// Starts the task that follows files for authentication, authorization and TLS.
 fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<Certificates>) {
-    controllers::token_use::start(server);
     let metrics = &server.metrics.reloads;
     let mut watched = authn::watched_files(&server.authenticator, &options.authentication, metrics);
     watched.extend(authz::watched_files(&server.authorizer, &options.authorization, metrics));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::{add_condition, update};
+use super::request::{add_condition, update};
 use plinth_api::{ApiError, User};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Server;

@@ -8,7 +8,7 @@ use plinth_codec::{base64_text, Value};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::RESOURCE;
+use super::request::RESOURCE;
 use crate::reconciler::Action;
 use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};

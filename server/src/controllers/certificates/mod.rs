@@ -10,43 +10,33 @@
 
 mod approve;
 mod clean;
+mod request;
 mod sign;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_codec::{tree, Value};
+use plinth_codec::Value;
 use plinth_engine::{Entry, Event};
 
+use self::request::RESOURCE;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
+use plinth_api::{is_deleting, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::internal;
 use plinth_registry::{prefix_range, resource_prefix, split_key};
 use plinth_storage::decode_object;
+
+pub use self::request::SigningOptions;
 
 /// The controllers' names.
 pub(super) const APPROVING: &str = "certificatesigningrequest-approving-controller";
 pub(super) const SIGNING: &str = "certificatesigningrequest-signing-controller";
 pub(super) const CLEANER: &str = "certificatesigningrequest-cleaner-controller";
 
-const RESOURCE: (&str, &str, &str) = ("certificates.k8s.io", "v1", "certificatesigningrequests");
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 2;
 /// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
-
-/// The signing authority, and the maximum validity of its certificates.
-#[derive(Clone, Debug)]
-pub struct SigningOptions {
-    /// Path of its certificate, PEM.
-    pub certificate: PathBuf,
-    /// Path of its key, PEM.
-    pub key: PathBuf,
-    /// Maximum validity of a certificate.
-    pub lifetime: Duration,
-}
 
 /// One of the controllers.
 pub(super) struct Requests {
@@ -120,36 +110,4 @@ async fn get(server: &Arc<Server>, name: &str) -> Result<Option<Value>, ApiError
     let Some(record) = server.store.get(form, "", name).await? else { return Ok(None) };
     let request = decode_object(&cx.resource, &record)?;
     Ok(Some(request).filter(|request| !is_deleting(request)))
-}
-
-/// Changes the status of a request that has not changed since it was read.
-async fn update(
-    server: &Arc<Server>,
-    request: &Value,
-    subresource: &str,
-    change: impl Fn(&mut Value) + Send + Sync,
-) -> Result<(), ApiError> {
-    let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Update)?
-        .at_subresource(subresource);
-    let transform = |_: Option<&Value>| {
-        let mut new = request.clone();
-        change(&mut new);
-        Ok(new)
-    };
-    match internal::update(&cx, &transform).await {
-        // Deleted concurrently.
-        Err(error) if error.code == 404 => Ok(()),
-        outcome => outcome,
-    }
-}
-
-/// Adds a condition with the status True.
-fn add_condition(request: &mut Value, kind: &str, reason: &str, message: &str) {
-    let condition = tree!({ "type": kind, "status": "True", "reason": reason, "message": message });
-    let Some(status) = request.object_at_mut(&["status"]) else { return };
-    let list = status.entry("conditions");
-    match list.as_array_mut() {
-        Some(list) => list.push(condition),
-        None => *list = vec![condition].into(),
-    }
 }

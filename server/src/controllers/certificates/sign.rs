@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plinth_codec::{base64_text, Value};
 use time::{Duration, OffsetDateTime};
 
-use super::{add_condition, update, SigningOptions};
+use super::request::{add_condition, update, SigningOptions};
 use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;

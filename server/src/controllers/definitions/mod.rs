@@ -16,29 +16,27 @@
 
 mod removal;
 mod state;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plinth_codec::Value;
 use plinth_engine::{Entry, Event, EventKind, Revision};
 use smol_str::SmolStr;
 
 use self::removal::remove_objects;
 use self::state::{group_of, DefinitionState, StoredDefinition};
+use self::status::update_status;
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::{metadata_text, ApiError, Verb};
-use plinth_apiserver::context::{Context, Server};
-use plinth_apiserver::handlers::internal;
+use plinth_api::{metadata_text, ApiError};
+use plinth_apiserver::context::Server;
 use plinth_registry::{
     prefix_range, resource_prefix, split_key, Current, CustomRows, DefinitionNames, TakenNames,
     DEFINITION_RESOURCE,
 };
 
-/// The field manager of the definitions' status.
-const MANAGER: &str = "kube-apiserver";
 /// Maximum number of concurrent workers.
 const WORKERS: usize = 32;
 /// First and longest delay before a status is written again, or between passes over objects with finalizers.
@@ -272,23 +270,6 @@ impl Definitions {
             state.conflict = conflict;
         }
     }
-}
-
-/// Writes `/status` of a definition with `change`.
-async fn update_status(
-    server: &Arc<Server>,
-    name: &str,
-    change: &(dyn Fn(&mut Value) -> Result<(), ApiError> + Send + Sync),
-) -> Result<(), ApiError> {
-    let mut cx =
-        Context::internal(server, DEFINITION_RESOURCE, "", name, Verb::Update)?.at_subresource("status");
-    cx.query.field_manager = Some(MANAGER.into());
-    let transform = |live: Option<&Value>| {
-        let mut definition = live.cloned().unwrap_or_default();
-        change(&mut definition)?;
-        Ok(definition)
-    };
-    internal::update(&cx, &transform).await
 }
 
 #[cfg(test)]

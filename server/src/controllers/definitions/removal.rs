@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plinth_codec::Value;
 
-use super::update_status;
+use super::status::update_status;
 use plinth_api::{finalizers, find_condition, metadata_mut, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::delete;

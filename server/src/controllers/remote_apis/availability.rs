@@ -11,7 +11,7 @@ use plinth_codec::Value;
 use plinth_engine::{Event, EventKind};
 use smol_str::SmolStr;
 
-use super::{prefix, read, RESOURCE};
+use super::api_service::{prefix, read, RESOURCE};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{find_condition, is_condition_true, set_condition, ApiError, User, Verb, MASTERS_GROUP};
 use plinth_apiserver::context::{Context, Server};
@@ -108,7 +108,7 @@ impl Reconciler for Availability {
         };
         let (names, revision) = self.server.store.scan(range, pick).await?;
         Start::new(names)
-            .watch(&self.server, &super::prefix(), revision)?
+            .watch(&self.server, &super::api_service::prefix(), revision)?
             .watch(&self.server, &self.services, revision)?
             .watch(&self.server, &self.slices, revision)
     }

@@ -13,6 +13,7 @@
 //! Upstream: k8s.io/kube-aggregator `pkg/apiserver/{apiservice_controller,handler_discovery}.go`,
 //! `pkg/controllers/openapi`, `pkg/controllers/openapiv3`.
 
+mod api_service;
 mod availability;
 pub(super) mod contents;
 mod documents;
@@ -21,21 +22,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plinth_codec::Value;
 use plinth_engine::{Event, EventKind, Revision};
 use smol_str::SmolStr;
 
+use self::api_service::{prefix, resource, RESOURCE};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::context::Server;
-use plinth_registry::{
-    prefix_range, resource_prefix, split_key, Registry, RemoteDocuments, RemoteVersion, RemoteVersions,
-    ResourceType,
-};
+use plinth_registry::{prefix_range, split_key, Registry, RemoteDocuments, RemoteVersion, RemoteVersions};
 use plinth_storage::{decode_object, decode_served_object, Stored};
 
-/// Group, version and plural name of APIServices.
-const RESOURCE: (&str, &str, &str) = ("apiregistration.k8s.io", "v1", "apiservices");
 /// Interval at which the documents of a server are read again.
 const REFRESH: Duration = Duration::from_secs(60);
 /// First and longest delay before they are read again after a failure.
@@ -157,18 +153,6 @@ impl Registration {
     }
 }
 
-fn prefix() -> String {
-    resource_prefix(RESOURCE.0, RESOURCE.2)
-}
-
-fn resource(server: &Server) -> Result<Arc<ResourceType>, ApiError> {
-    server
-        .registry()
-        .internal(RESOURCE.0, RESOURCE.1, RESOURCE.2)
-        .cloned()
-        .ok_or_else(ApiError::no_such_resource)
-}
-
 /// The remote version of an APIService.
 fn find<'r>(registry: &'r Registry, api_service: &str) -> Option<&'r Arc<RemoteVersion>> {
     let (version, group) = api_service.split_once('.')?;
@@ -214,14 +198,6 @@ fn with_documents(
     let mut versions = registry.remote_versions().clone();
     versions.insert(present.key(), Arc::new(RemoteVersion { documents, ..(**present).clone() }));
     Some(registry.with_remote(versions))
-}
-
-/// Reads an APIService.
-async fn read(server: &Server, name: &str) -> Result<Option<Value>, ApiError> {
-    let resource = resource(server)?;
-    let Some(form) = &resource.storage else { return Ok(None) };
-    let record = server.store.get(form, "", name).await?;
-    record.map(|record| decode_object(&resource, &record)).transpose()
 }
 
 #[cfg(test)]

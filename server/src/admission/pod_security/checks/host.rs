@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use plinth_codec::{Map, Value};
 
-use super::{bad, context_flag, name, named_containers, plural, quoted, setters, violation, Pod, Violation};
+use super::violation::{
+    bad, context_flag, name, named_containers, plural, quoted, setters, violation, Pod, Violation,
+};
 
 pub(super) fn host_namespaces(pod: &Pod<'_>) -> Option<Violation> {
     let set = ["hostNetwork", "hostPID", "hostIPC"].into_iter();

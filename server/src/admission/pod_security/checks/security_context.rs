@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use plinth_codec::{Map, Value};
 
-use super::{
+use super::violation::{
     bad, containers, context_flag, name, named_containers, plural, quoted, setters, violation, Pod, Violation,
 };
 
