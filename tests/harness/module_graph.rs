@@ -3,8 +3,8 @@
 //! A module is a file or folder directly below `src/`, whose files count as one, or each file
 //! ([`ModuleGraph::read_files`]). Unit tests do not count. A name that a module has by way of a `use` counts
 //! as one of the module that defines it, so no cycle hides behind a re-export; nor behind the crate's root,
-//! whose own items are those of the module `lib`. What a glob takes from a module is not followed: tests refuse
-//! such globs ([`ModuleGraph::globs`]).
+//! whose own items are those of the module `lib`. What a glob takes from a module is not followed: tests
+//! refuse such globs ([`ModuleGraph::globs`]).
 
 mod imports;
 

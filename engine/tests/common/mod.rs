@@ -47,8 +47,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until two replicas are equally far: position, revision, hash and level. Each publishes its status after
-/// it has answered what waited, so that one may show the state before for a moment.
+/// Waits until two replicas are equally far: position, revision, hash and level. Each publishes its status
+/// after it has answered what waited, so that one may show the state before for a moment.
 #[track_caller]
 pub fn wait_until_equal(one: &Engine, other: &Engine) {
     let deadline = Instant::now() + Duration::from_secs(60);

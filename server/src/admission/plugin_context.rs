@@ -6,8 +6,8 @@ use super::configuration::PluginSettings;
 /// Default toleration of failed nodes, in seconds.
 pub(super) const TOLERATION_SECONDS: i64 = 300;
 
-/// Configuration and caches of all plugins; the table gives each plugin its part. Immutable but for the caches,
-/// which lock internally.
+/// Configuration and caches of all plugins; the table gives each plugin its part. Immutable but for the
+/// caches, which lock internally.
 pub(crate) struct PluginContext {
     /// The plugins' configuration.
     pub(super) settings: PluginSettings,

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::message::Form::*;
-use super::message::{is_reference, message, only, pair, put, Message, EXTERNAL_DOCS};
+use super::message::MemberForm::*;
+use super::message::{is_reference, message, only, pair, put, MessageTable, EXTERNAL_DOCS};
 
-pub(super) static DOCUMENT: Message = Message {
+pub(super) static DOCUMENT: MessageTable = MessageTable {
     members: &[
         ("swagger", 1, Text),
         ("info", 2, One(&INFO)),
@@ -18,9 +18,10 @@ pub(super) static DOCUMENT: Message = Message {
     extensions: 16,
 };
 
-static INFO: Message = Message { members: &[("title", 1, Text), ("version", 2, Text)], extensions: 7 };
+static INFO: MessageTable =
+    MessageTable { members: &[("title", 1, Text), ("version", 2, Text)], extensions: 7 };
 
-static PATH_ITEM: Message = Message {
+static PATH_ITEM: MessageTable = MessageTable {
     members: &[
         ("get", 2, One(&OPERATION)),
         ("put", 3, One(&OPERATION)),
@@ -34,7 +35,7 @@ static PATH_ITEM: Message = Message {
     extensions: 10,
 };
 
-static OPERATION: Message = Message {
+static OPERATION: MessageTable = MessageTable {
     members: &[
         ("tags", 1, Texts),
         ("description", 3, Text),
@@ -48,7 +49,7 @@ static OPERATION: Message = Message {
     extensions: 13,
 };
 
-static RESPONSE: Message = Message {
+static RESPONSE: MessageTable = MessageTable {
     members: &[
         ("description", 1, Text),
         ("schema", 2, Other(|schema| Some(only(1, &message(&SCHEMA, schema))))),
@@ -56,10 +57,10 @@ static RESPONSE: Message = Message {
     extensions: 5,
 };
 
-static JSON_REFERENCE: Message =
-    Message { members: &[("$ref", 1, Text), ("description", 2, Text)], extensions: 0 };
+static JSON_REFERENCE: MessageTable =
+    MessageTable { members: &[("$ref", 1, Text), ("description", 2, Text)], extensions: 0 };
 
-static BODY_PARAMETER: Message = Message {
+static BODY_PARAMETER: MessageTable = MessageTable {
     members: &[
         ("description", 1, Text),
         ("name", 2, Text),
@@ -70,7 +71,7 @@ static BODY_PARAMETER: Message = Message {
     extensions: 6,
 };
 
-static QUERY_PARAMETER: Message = Message {
+static QUERY_PARAMETER: MessageTable = MessageTable {
     members: &[
         ("required", 1, Bool),
         ("in", 2, Text),
@@ -83,7 +84,7 @@ static QUERY_PARAMETER: Message = Message {
     extensions: 23,
 };
 
-static PATH_PARAMETER: Message = Message {
+static PATH_PARAMETER: MessageTable = MessageTable {
     members: &[
         ("required", 1, Bool),
         ("in", 2, Text),
@@ -114,7 +115,7 @@ fn parameter(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-static SCHEMA: Message = Message {
+static SCHEMA: MessageTable = MessageTable {
     members: &[
         ("$ref", 1, Text),
         ("format", 2, Text),
@@ -159,7 +160,7 @@ fn type_item(value: &Value) -> Option<Vec<u8>> {
     value.as_str().map(|name| only(1, name.as_bytes()))
 }
 
-static API_KEY: Message = Message {
+static API_KEY: MessageTable = MessageTable {
     members: &[("type", 1, Text), ("name", 2, Text), ("in", 3, Text), ("description", 4, Text)],
     extensions: 5,
 };

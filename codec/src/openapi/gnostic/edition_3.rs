@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::message::Form::*;
-use super::message::{is_reference, message, only, put, Message, EXTERNAL_DOCS};
+use super::message::MemberForm::*;
+use super::message::{is_reference, message, only, put, MessageTable, EXTERNAL_DOCS};
 
-pub(super) static DOCUMENT: Message = Message {
+pub(super) static DOCUMENT: MessageTable = MessageTable {
     members: &[
         ("openapi", 1, Text),
         ("info", 2, One(&INFO)),
@@ -15,9 +15,10 @@ pub(super) static DOCUMENT: Message = Message {
     extensions: 9,
 };
 
-static INFO: Message = Message { members: &[("title", 1, Text), ("version", 6, Text)], extensions: 7 };
+static INFO: MessageTable =
+    MessageTable { members: &[("title", 1, Text), ("version", 6, Text)], extensions: 7 };
 
-static COMPONENTS: Message = Message {
+static COMPONENTS: MessageTable = MessageTable {
     members: &[
         ("schemas", 1, Map(1, schema)),
         ("securitySchemes", 7, Map(1, |scheme| Some(only(1, &message(&SECURITY_SCHEME, scheme))))),
@@ -25,12 +26,12 @@ static COMPONENTS: Message = Message {
     extensions: 10,
 };
 
-static SECURITY_SCHEME: Message = Message {
+static SECURITY_SCHEME: MessageTable = MessageTable {
     members: &[("type", 1, Text), ("description", 2, Text), ("name", 3, Text), ("in", 4, Text)],
     extensions: 9,
 };
 
-static PATH_ITEM: Message = Message {
+static PATH_ITEM: MessageTable = MessageTable {
     members: &[
         ("get", 4, One(&OPERATION)),
         ("put", 5, One(&OPERATION)),
@@ -44,7 +45,7 @@ static PATH_ITEM: Message = Message {
     extensions: 14,
 };
 
-static OPERATION: Message = Message {
+static OPERATION: MessageTable = MessageTable {
     members: &[
         ("tags", 1, Texts),
         ("description", 3, Text),
@@ -56,15 +57,15 @@ static OPERATION: Message = Message {
     extensions: 13,
 };
 
-static REQUEST_BODY: Message = Message {
+static REQUEST_BODY: MessageTable = MessageTable {
     members: &[("description", 1, Text), ("content", 2, Map(1, media_type)), ("required", 3, Bool)],
     extensions: 4,
 };
 
-static RESPONSE: Message =
-    Message { members: &[("description", 1, Text), ("content", 3, Map(1, media_type))], extensions: 5 };
+static RESPONSE: MessageTable =
+    MessageTable { members: &[("description", 1, Text), ("content", 3, Map(1, media_type))], extensions: 5 };
 
-static PARAMETER: Message = Message {
+static PARAMETER: MessageTable = MessageTable {
     members: &[
         ("name", 1, Text),
         ("in", 2, Text),
@@ -75,7 +76,7 @@ static PARAMETER: Message = Message {
     extensions: 14,
 };
 
-static MEDIA_TYPE: Message = Message { members: &[("schema", 1, Other(schema))], extensions: 5 };
+static MEDIA_TYPE: MessageTable = MessageTable { members: &[("schema", 1, Other(schema))], extensions: 5 };
 
 /// `ParameterOrReference`.
 fn parameter(value: &Value) -> Option<Vec<u8>> {
@@ -86,10 +87,10 @@ fn media_type(value: &Value) -> Option<Vec<u8>> {
     Some(message(&MEDIA_TYPE, value))
 }
 
-static REFERENCE: Message =
-    Message { members: &[("$ref", 1, Text), ("description", 3, Text)], extensions: 0 };
+static REFERENCE: MessageTable =
+    MessageTable { members: &[("$ref", 1, Text), ("description", 3, Text)], extensions: 0 };
 
-static SCHEMA: Message = Message {
+static SCHEMA: MessageTable = MessageTable {
     members: &[
         ("nullable", 1, Bool),
         ("externalDocs", 6, One(&EXTERNAL_DOCS)),

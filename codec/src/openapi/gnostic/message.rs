@@ -10,7 +10,7 @@ use crate::protobuf::push_varint;
 
 /// A message whose maps are large, so that their values become trees one at a time: a tree of the whole
 /// document would be ten times its size.
-pub(super) fn outer(of: &Message, json: &RawValue) -> Result<Vec<u8>, serde_json::Error> {
+pub(super) fn outer(of: &MessageTable, json: &RawValue) -> Result<Vec<u8>, serde_json::Error> {
     let members: BTreeMap<Cow<str>, &RawValue> = serde_json::from_str(json.get())?;
     let mut out = Vec::new();
     for (name, number, form) in of.members {
@@ -18,8 +18,8 @@ pub(super) fn outer(of: &Message, json: &RawValue) -> Result<Vec<u8>, serde_json
             continue;
         };
         match *form {
-            Form::One(of) => put(&mut out, *number, &outer(of, member)?),
-            Form::Map(inner, make) => {
+            MemberForm::One(of) => put(&mut out, *number, &outer(of, member)?),
+            MemberForm::Map(inner, make) => {
                 let values: BTreeMap<Cow<str>, &RawValue> = serde_json::from_str(member.get())?;
                 let mut pairs = Vec::new();
                 for (name, value) in values {
@@ -36,16 +36,16 @@ pub(super) fn outer(of: &Message, json: &RawValue) -> Result<Vec<u8>, serde_json
 }
 
 /// How a JSON object becomes a message.
-pub(super) struct Message {
+pub(super) struct MessageTable {
     /// Members by JSON name.
-    pub(super) members: &'static [(&'static str, u32, Form)],
+    pub(super) members: &'static [(&'static str, u32, MemberForm)],
     /// Where members whose names begin with `x-` go: `repeated NamedAny`.
     pub(super) extensions: u32,
 }
 
 /// How a member's value is written.
 #[derive(Clone, Copy)]
-pub(super) enum Form {
+pub(super) enum MemberForm {
     /// `string`.
     Text,
     /// `repeated string`.
@@ -60,9 +60,9 @@ pub(super) enum Form {
     Any,
     /// `repeated Any`.
     Anys,
-    One(&'static Message),
+    One(&'static MessageTable),
     /// A message for each element.
-    Each(&'static Message),
+    Each(&'static MessageTable),
     /// A message with a repeated message at the given number, one for each member: its name at 1, its value
     /// at 2.
     Map(u32, Make),
@@ -75,7 +75,7 @@ pub(super) enum Form {
 /// Writes the content of a message.
 pub(super) type Make = fn(&Value) -> Option<Vec<u8>>;
 
-pub(super) fn message(of: &Message, value: &Value) -> Vec<u8> {
+pub(super) fn message(of: &MessageTable, value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     let Value::Object(members) = value else {
         return out;
@@ -91,27 +91,27 @@ pub(super) fn message(of: &Message, value: &Value) -> Vec<u8> {
     out
 }
 
-fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
+fn write(out: &mut Vec<u8>, number: u32, form: MemberForm, value: &Value) {
     let elements = value.as_array().map(Vec::as_slice).unwrap_or_default();
     match form {
         // The empty string, false and zero are omitted.
-        Form::Text => match value.as_str() {
+        MemberForm::Text => match value.as_str() {
             None | Some("") => {}
             Some(text) => put(out, number, text.as_bytes()),
         },
-        Form::Texts => {
+        MemberForm::Texts => {
             elements.iter().filter_map(Value::as_str).for_each(|text| put(out, number, text.as_bytes()));
         }
-        Form::Bool => {
+        MemberForm::Bool => {
             if value.as_bool() == Some(true) {
                 put_number(out, number, 1);
             }
         }
-        Form::Int => match value.as_i64() {
+        MemberForm::Int => match value.as_i64() {
             None | Some(0) => {}
             Some(n) => put_number(out, number, n as u64),
         },
-        Form::Number => match value.as_f64() {
+        MemberForm::Number => match value.as_f64() {
             None => {}
             Some(0.0) => {}
             Some(n) => {
@@ -119,11 +119,11 @@ fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
                 out.extend_from_slice(&n.to_le_bytes());
             }
         },
-        Form::Any => put(out, number, &any(value)),
-        Form::Anys => elements.iter().for_each(|element| put(out, number, &any(element))),
-        Form::One(of) => put(out, number, &message(of, value)),
-        Form::Each(of) => elements.iter().for_each(|element| put(out, number, &message(of, element))),
-        Form::Map(inner, make) => {
+        MemberForm::Any => put(out, number, &any(value)),
+        MemberForm::Anys => elements.iter().for_each(|element| put(out, number, &any(element))),
+        MemberForm::One(of) => put(out, number, &message(of, value)),
+        MemberForm::Each(of) => elements.iter().for_each(|element| put(out, number, &message(of, element))),
+        MemberForm::Map(inner, make) => {
             let mut pairs = Vec::new();
             for (name, value) in value.as_object().into_iter().flatten() {
                 if let Some(bytes) = make(value) {
@@ -132,12 +132,12 @@ fn write(out: &mut Vec<u8>, number: u32, form: Form, value: &Value) {
             }
             put(out, number, &pairs);
         }
-        Form::Other(make) => {
+        MemberForm::Other(make) => {
             if let Some(bytes) = make(value) {
                 put(out, number, &bytes);
             }
         }
-        Form::Others(make) => {
+        MemberForm::Others(make) => {
             elements.iter().filter_map(make).for_each(|bytes| put(out, number, &bytes));
         }
     }
@@ -181,5 +181,7 @@ pub(super) fn is_reference(value: &Value) -> bool {
     value.get("$ref").is_some()
 }
 
-pub(super) static EXTERNAL_DOCS: Message =
-    Message { members: &[("description", 1, Form::Text), ("url", 2, Form::Text)], extensions: 3 };
+pub(super) static EXTERNAL_DOCS: MessageTable = MessageTable {
+    members: &[("description", 1, MemberForm::Text), ("url", 2, MemberForm::Text)],
+    extensions: 3,
+};

@@ -268,8 +268,8 @@ impl Context {
         Ok(record.map(|record| self.server.store.fetched(record)).transpose()?)
     }
 
-    /// The newest record of an object, to be read as a tree: a request for a large one waits for a slot of the
-    /// large-request limiter.
+    /// The newest record of an object, to be read as a tree: a request for a large one waits for a slot of
+    /// the large-request limiter.
     ///
     /// # Errors
     /// What the read answers.

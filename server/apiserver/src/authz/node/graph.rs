@@ -15,7 +15,7 @@ use plinth_registry::{resource_prefix, split_key};
 use plinth_storage::{InformerChange, InformerView};
 
 /// Namespace and name.
-pub(crate) type ObjectKey = (SmolStr, SmolStr);
+pub(crate) type ObjectNames = (SmolStr, SmolStr);
 
 /// An object that a node requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ struct Pod {
 
 /// Node names of objects that specify the node they are for.
 #[derive(Debug, Default)]
-struct NodeNames(HashMap<ObjectKey, SmolStr>);
+struct NodeNames(HashMap<ObjectNames, SmolStr>);
 
 impl NodeNames {
-    fn set(&mut self, key: ObjectKey, node: Option<&str>) {
+    fn set(&mut self, key: ObjectNames, node: Option<&str>) {
         match node.filter(|node| !node.is_empty()) {
             Some(node) => self.0.insert(key, node.into()),
             None => self.0.remove(&key),
@@ -62,19 +62,19 @@ impl NodeNames {
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The pods of each node.
-    nodes: HashMap<SmolStr, HashSet<ObjectKey>>,
-    pods: HashMap<ObjectKey, Pod>,
+    nodes: HashMap<SmolStr, HashSet<ObjectNames>>,
+    pods: HashMap<ObjectNames, Pod>,
     /// By PersistentVolume: the claim that it is bound to, and the Secrets that it references.
-    volumes: HashMap<SmolStr, (ObjectKey, Vec<ObjectKey>)>,
+    volumes: HashMap<SmolStr, (ObjectNames, Vec<ObjectNames>)>,
     /// By claim: the volumes that are bound to it.
-    claims: HashMap<ObjectKey, Vec<SmolStr>>,
+    claims: HashMap<ObjectNames, Vec<SmolStr>>,
     attachments: NodeNames,
     slices: NodeNames,
     certificate_requests: NodeNames,
 }
 
 /// Applies a changed or deleted object.
-type Apply = fn(&mut Graph, ObjectKey, Option<&Value>);
+type Apply = fn(&mut Graph, ObjectNames, Option<&Value>);
 
 /// Group, plural, whether namespaced, and how changes are applied.
 const RESOURCES: [(&str, &str, bool, Apply); 5] = [
@@ -116,7 +116,7 @@ impl InformerView for Graph {
 }
 
 impl Graph {
-    fn set_pod(&mut self, key: ObjectKey, pod: Option<&Value>) {
+    fn set_pod(&mut self, key: ObjectNames, pod: Option<&Value>) {
         let old = self.pods.remove(&key);
         let node = pod.and_then(|pod| pod.str_at(&["spec", "nodeName"])).filter(|node| !node.is_empty());
         if let Some(old) = old.filter(|old| Some(old.node.as_str()) != node) {
@@ -133,7 +133,7 @@ impl Graph {
         self.pods.insert(key, Pod { node, names: references::of_pod(pod) });
     }
 
-    fn set_volume(&mut self, (_, name): ObjectKey, volume: Option<&Value>) {
+    fn set_volume(&mut self, (_, name): ObjectNames, volume: Option<&Value>) {
         if let Some((claim, _)) = self.volumes.remove(&name) {
             if let Some(volumes) = self.claims.get_mut(&claim) {
                 volumes.retain(|volume| *volume != name);
@@ -173,7 +173,7 @@ impl Graph {
         }
     }
 
-    fn pods_of(&self, node: &str) -> impl Iterator<Item = (&ObjectKey, &Pod)> {
+    fn pods_of(&self, node: &str) -> impl Iterator<Item = (&ObjectNames, &Pod)> {
         let keys = self.nodes.get(node).into_iter().flatten();
         keys.filter_map(|key| Some((key, self.pods.get(key)?)))
     }
@@ -186,7 +186,7 @@ impl Graph {
     }
 
     /// The volumes that are bound to claims of a node's pods, with the Secrets that they reference.
-    fn volumes_of(&self, node: &str) -> impl Iterator<Item = (&SmolStr, &Vec<ObjectKey>)> {
+    fn volumes_of(&self, node: &str) -> impl Iterator<Item = (&SmolStr, &Vec<ObjectNames>)> {
         let claims = self.pods_of(node).flat_map(|((namespace, _), pod)| {
             let claims = pod.names.iter().filter(|(named, _)| *named == ReferenceKind::Claim);
             claims.map(move |(_, claim)| (namespace.clone(), claim.clone()))
