@@ -5,9 +5,16 @@
 //! |---|---|
 //! | `txn-put` | transactions of one put to random keys, by each number of clients |
 //! | `range` | one client reads a range of `--keys` keys, again and again |
+//! | `first-page` | it reads the first `--limit` keys of the range, with the number of all |
+//! | `pages` | it reads the range in such pages, as kube-apiserver does; each is an operation |
+//! | `count` | it asks for the number of keys alone |
 //! | `watch` | one client puts, `--watchers` watchers of the range get each event |
+//! | `many-keys` | `--many-keys` keys are put in transactions of 100; only where it is named |
+//! | `open` | the time from the start of the server to its first answer; with `--start` |
 //!
 //! The client shares the machine with the server, and runs on one thread. Connections are shared by clients.
+
+mod start;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,18 +31,23 @@ use tokio_stream::StreamExt as _;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
+use self::start::StartedServer;
 use crate::api::process::{self, Usage};
 use crate::api::report::{print_columns, print_row, Machine, Measurement, Quantiles};
 
 /// First and last byte of the keys that are written, and what is behind them.
 const PREFIX: &str = "bench/";
 const END: &str = "bench0";
+/// What the keys of `many-keys` begin with: none of the range above.
+const MANY: &str = "many/";
 /// Puts of a transaction that fills the range.
 const FILLED: usize = 100;
 /// A watcher that gets no event for so long has all that it will get.
 const QUIET: Duration = Duration::from_secs(10);
 /// The names for `--only`, in the order in which they run.
-const WORKLOADS: [&str; 3] = ["txn-put", "range", "watch"];
+const WORKLOADS: [&str; 7] = ["txn-put", "range", "first-page", "pages", "count", "watch", MANY_KEYS];
+/// The one that writes a gigabyte.
+const MANY_KEYS: &str = "many-keys";
 
 /// What can end a benchmark early.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +62,9 @@ pub enum Error {
     /// There is no server at the endpoint.
     #[error("{endpoint}: {reason}")]
     Endpoint { endpoint: String, reason: String },
+    /// The server did not start.
+    #[error("{command}: {reason}")]
+    Start { command: String, reason: String },
     /// The server answered with an error.
     #[error("the server answered: {}", call::describe(.0.as_ref()))]
     Call(#[from] Box<Status>),
@@ -70,13 +85,13 @@ impl From<Status> for Error {
 /// `plinth bench etcd`: measures a server of etcd's API.
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Example:\n  plinth bench etcd --endpoint http://127.0.0.1:2379 --server-pid $(pidof etcd) --label etcd --output etcd.json"
+    after_help = "Examples:\n  plinth bench etcd --endpoint http://127.0.0.1:2379 --server-pid $(pidof etcd) --label etcd --output etcd.json\n  plinth bench etcd --only many-keys --start \"plinth etcd --data-dir ./etcd-data\""
 )]
 pub struct Options {
     /// URL of the server, which is written to
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:2379")]
     pub endpoint: String,
-    /// Workloads to run, separated by commas; default: all
+    /// Workloads to run, separated by commas; default: all but many-keys
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
     /// Numbers of clients for txn-put
@@ -94,9 +109,19 @@ pub struct Options {
     /// Keys of the range
     #[arg(long, default_value_t = 10_000)]
     pub keys: usize,
+    /// Keys of a page
+    #[arg(long, default_value_t = 500)]
+    pub limit: usize,
     /// Watchers
     #[arg(long, default_value_t = 100)]
     pub watchers: usize,
+    /// Keys of the workload many-keys
+    #[arg(long, default_value_t = 1_000_000)]
+    pub many_keys: usize,
+    /// Command that starts the server, its words separated by spaces, for the time until it answers; it is
+    /// ended afterwards
+    #[arg(long, value_name = "COMMAND", conflicts_with = "server_pid")]
+    pub start: Option<String>,
     /// Process of the server, for its CPU time and memory
     #[arg(long)]
     pub server_pid: Vec<u32>,
@@ -153,25 +178,46 @@ async fn measure(options: &Options) -> Result<Report, Error> {
         connections: options.connections,
         results: Vec::new(),
     };
-    let bench = Bench { channels: connect(options).await?, options };
     println!("{}, load {}", report.label, report.load_before);
     print_columns();
-    let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let started = match &options.start {
+        None => None,
+        Some(command) => Some(StartedServer::start(command, &options.endpoint).await?),
+    };
+    let pids = started.as_ref().map_or_else(|| options.server_pid.clone(), |(server, _)| vec![server.pid()]);
+    let bench = Bench { channels: connect(options).await?, options, pids };
+    let is_wanted = |name: &str| match options.only.is_empty() {
+        true => name != MANY_KEYS,
+        false => options.only.iter().any(|only| only == name),
+    };
     let mut add = |row: Measurement| {
         print_row(&row);
         report.results.push(row);
     };
+    if let Some((_, took)) = &started {
+        add(bench.open(*took));
+    }
     if is_wanted("txn-put") {
         for clients in &options.clients {
             add(bench.puts((*clients).max(1)).await?);
         }
     }
-    if is_wanted("range") {
+    if ["range", "first-page", "pages", "count"].into_iter().any(is_wanted) {
         bench.fill().await?;
-        add(bench.ranges().await?);
+    }
+    for workload in [Read::Range, Read::FirstPage, Read::Pages, Read::Count] {
+        if is_wanted(workload.name()) {
+            add(bench.reads(workload).await?);
+        }
     }
     if is_wanted("watch") {
         add(bench.watches().await?);
+    }
+    if is_wanted(MANY_KEYS) {
+        add(bench.many_keys().await?);
+    }
+    if let Some((server, _)) = started {
+        server.stop().await?;
     }
     Ok(report)
 }
@@ -195,6 +241,28 @@ async fn connect(options: &Options) -> Result<Vec<Channel>, Error> {
 struct Bench<'o> {
     channels: Vec<Channel>,
     options: &'o Options,
+    /// The processes of the server.
+    pids: Vec<u32>,
+}
+
+/// A workload of reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Read {
+    Range,
+    FirstPage,
+    Pages,
+    Count,
+}
+
+impl Read {
+    fn name(self) -> &'static str {
+        match self {
+            Read::Range => "range",
+            Read::FirstPage => "first-page",
+            Read::Pages => "pages",
+            Read::Count => "count",
+        }
+    }
 }
 
 /// What was measured, and when it began.
@@ -215,12 +283,12 @@ impl Bench<'_> {
     }
 
     fn begin(&self) -> Clock {
-        process::forget_peak(&self.options.server_pid);
-        Clock { start: Instant::now(), before: process::usage(&self.options.server_pid) }
+        process::forget_peak(&self.pids);
+        Clock { start: Instant::now(), before: process::usage(&self.pids) }
     }
 
     fn row(&self, clock: &Clock, workload: &str, clients: usize, operations: u64) -> Measurement {
-        let after = process::usage(&self.options.server_pid);
+        let after = process::usage(&self.pids);
         let seconds = clock.start.elapsed().as_secs_f64();
         Measurement {
             workload: workload.to_owned(),
@@ -281,22 +349,78 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn ranges(&self) -> Result<Measurement, Error> {
+    /// How long the server took to open its store.
+    fn open(&self, took: Duration) -> Measurement {
+        let clock = Clock { start: Instant::now(), before: Usage::default() };
+        let mut row = self.row(&clock, "open", 1, 1);
+        row.seconds = took.as_secs_f64();
+        row.rate = 1.0 / row.seconds;
+        row.latency_ms = Quantiles::of(vec![u32::try_from(took.as_micros()).unwrap_or(u32::MAX)]);
+        row
+    }
+
+    async fn reads(&self, workload: Read) -> Result<Measurement, Error> {
         let clock = self.begin();
         let end = clock.start + self.time();
         let (mut micros, mut received) = (Vec::new(), 0);
+        let first = RangeRequest { key: PREFIX.into(), range_end: END.into(), ..RangeRequest::default() };
+        let first = match workload {
+            Read::Range => first,
+            Read::FirstPage | Read::Pages => {
+                RangeRequest { limit: i64::try_from(self.options.limit).unwrap_or(i64::MAX), ..first }
+            }
+            Read::Count => RangeRequest { count_only: true, ..first },
+        };
+        let mut request = first.clone();
         while Instant::now() < end {
-            let request =
-                RangeRequest { key: PREFIX.into(), range_end: END.into(), ..RangeRequest::default() };
             let start = Instant::now();
             let response: RangeResponse =
-                call::unary(self.channel(0), path::RANGE, Request::new(request)).await?;
+                call::unary(self.channel(0), path::RANGE, Request::new(request.clone())).await?;
             micros.push(u32::try_from(start.elapsed().as_micros()).unwrap_or(u32::MAX));
             received += response.kvs.iter().map(|kv| kv.value.len() as u64).sum::<u64>();
+            request = match response.kvs.last().filter(|_| response.more && workload == Read::Pages) {
+                None => first.clone(),
+                // As kube-apiserver: at the revision of the first page.
+                Some(last) => RangeRequest {
+                    key: [last.key.as_ref(), b"\0"].concat().into(),
+                    revision: match request.revision {
+                        0 => response.header.map_or(0, |header| header.revision),
+                        revision => revision,
+                    },
+                    ..request
+                },
+            };
         }
-        let mut row = self.row(&clock, "range", 1, micros.len() as u64);
+        let mut row = self.row(&clock, workload.name(), 1, micros.len() as u64);
         row.bytes_received = received;
         row.latency_ms = Quantiles::of(micros);
+        Ok(row)
+    }
+
+    async fn many_keys(&self) -> Result<Measurement, Error> {
+        let clock = self.begin();
+        let clients = self.channels.len();
+        let mut tasks = JoinSet::new();
+        for client in 0..clients {
+            let (channel, options) = (self.channel(client), self.options.clone());
+            tasks.spawn(async move {
+                let numbers: Vec<usize> = (client..options.many_keys).step_by(clients).collect();
+                for chunk in numbers.chunks(FILLED) {
+                    let puts = chunk.iter().map(|number| PutRequest {
+                        key: format!("{MANY}{number:08}").into(),
+                        ..put(&options, *number, *number as u64)
+                    });
+                    txn(&channel, puts).await?;
+                }
+                Ok::<_, Status>(numbers.len() as u64)
+            });
+        }
+        let mut keys = 0;
+        while let Some(ended) = tasks.join_next().await {
+            keys += ended.map_err(std::io::Error::from)??;
+        }
+        let mut row = self.row(&clock, MANY_KEYS, clients, keys);
+        row.bytes_sent = keys * self.options.value_size as u64;
         Ok(row)
     }
 

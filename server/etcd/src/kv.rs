@@ -168,7 +168,8 @@ fn evaluate_at(
     let current = to_etcd(snapshot.revision());
     let older = |revision| member.snapshot_at(revision, current);
     let has_lease = |id| member.leases.has(id);
-    evaluate(request, View::Snapshot(snapshot, &older), mode, &has_lease, member.answers.begin())
+    let view = View::Snapshot(snapshot, &member.counts, &older);
+    evaluate(request, view, mode, &has_lease, member.answers.begin())
 }
 
 /// The outcome of an evaluation that had a snapshot, and all writes to itself.

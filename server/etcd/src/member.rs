@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 
-use plinth_engine::{At, Committed, Engine, Error, Options, Revision, Snapshot, Transaction};
+use plinth_engine::{At, Committed, Engine, Error, KeyCounts, Options, Revision, Snapshot, Transaction};
 use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
@@ -58,6 +58,8 @@ pub struct Limits {
 /// A store that is served.
 pub(crate) struct Member {
     pub engine: Engine,
+    /// Numbers of keys, for ranges with a limit.
+    pub counts: KeyCounts,
     pub limits: Limits,
     pub leases: Leases,
     pub auth: Auth,
@@ -142,6 +144,7 @@ impl Member {
             corrupt: AtomicBool::new(corrupt),
             size: AtomicU64::new(0),
             limits,
+            counts: KeyCounts::new(&engine),
             engine,
         };
         member.measure();

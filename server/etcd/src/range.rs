@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_engine::{InMemory, Snapshot};
+use plinth_engine::{InMemory, KeyCounts, KeyRange, Snapshot};
 use tonic::Status;
 
 use crate::answers::{Answer, Reservation};
@@ -122,7 +122,8 @@ pub(crate) fn message(
         Source::Known(answer) => Ok(answer),
         Source::Snapshot(snapshot, current) => {
             let mut held = member.answers.begin();
-            let mut message = execute(&snapshot, &Overlay::new(), request, current, &mut held)?;
+            let state = RangeView { snapshot: &snapshot, counts: &member.counts, overlay: &Overlay::new() };
+            let mut message = execute(&state, request, current, &mut held)?;
             member.fill(&mut message.header);
             Ok(Answer { message, held })
         }
@@ -157,12 +158,24 @@ pub(crate) fn is_in_order(request: &RangeRequest) -> bool {
     !is_selective(request) && request.sort_target == sort_target::KEY
 }
 
-/// Answers a request from a snapshot, and the changes of a transaction above it. `current` is the newest
-/// revision, which is what the header of the response has, whatever revision is read. What is read is added
-/// to `held`.
+/// What a request is answered from.
+pub(crate) struct RangeView<'a> {
+    pub snapshot: &'a Snapshot,
+    pub counts: &'a KeyCounts,
+    /// The changes of a transaction above the snapshot.
+    pub overlay: &'a Overlay,
+}
+
+/// The number of keys in a part of a range that is not read otherwise.
+pub(crate) fn count(counts: &KeyCounts, snapshot: &Snapshot, range: &KeyRange) -> Result<usize, Status> {
+    let count = counts.count(snapshot, range).map_err(|error| errors::from_engine(&error))?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
+
+/// Answers a request. `current` is the newest revision, which is what the header of the response has, whatever
+/// revision is read. What is read is added to `held`.
 pub(crate) fn execute(
-    snapshot: &Snapshot,
-    overlay: &Overlay,
+    state: &RangeView<'_>,
     request: &RangeRequest,
     current: i64,
     held: &mut Reservation,
@@ -175,7 +188,7 @@ pub(crate) fn execute(
     };
     let fetched = if request.count_only { 0 } else { fetched };
     let with_values = !request.keys_only || request.sort_target == sort_target::VALUE;
-    let (kvs, count) = fetch(snapshot, overlay, &keys, (fetched, with_values), held)?;
+    let (kvs, count) = fetch(state, &keys, (fetched, with_values), held)?;
     Ok(assemble(request, kvs, count, current))
 }
 
@@ -194,15 +207,14 @@ pub(crate) fn of_one(
 
 /// The first `limit` keys, and the number of all.
 fn fetch(
-    snapshot: &Snapshot,
-    overlay: &Overlay,
+    state: &RangeView<'_>,
     keys: &Keys,
     (limit, with_values): (usize, bool),
     held: &mut Reservation,
 ) -> Result<(Vec<KeyValue>, usize), Status> {
     let mut kvs = Vec::new();
     let (mut count, mut bytes) = (0, 0);
-    let mut changed = overlay.iter().filter(|(key, _)| keys.contains(key)).peekable();
+    let mut changed = state.overlay.iter().filter(|(key, _)| keys.contains(key)).peekable();
     let mut take = |count: &mut usize, make: &mut dyn FnMut() -> KeyValue| {
         *count += 1;
         if kvs.len() < limit {
@@ -216,8 +228,16 @@ fn fetch(
             false => Ok(()),
         }
     };
-    let mut range = snapshot.range(&keys.to_range());
-    while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
+    let keys = keys.to_range();
+    let mut range = state.snapshot.range(&keys);
+    loop {
+        // What follows is counted, and the transaction has changed nothing of it.
+        if count >= limit && changed.peek().is_none() {
+            let rest = range.last_key().map_or_else(|| keys.clone(), |last| keys.after(last));
+            count += self::count(state.counts, state.snapshot, &rest)?;
+            break;
+        }
+        let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? else { break };
         while let Some((_, change)) = changed.next_if(|(key, _)| key.as_ref() < entry.key) {
             if let Some(kv) = change {
                 take(&mut count, &mut || kv.clone())?;

@@ -13,7 +13,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use plinth_engine::{Entry, Range, Snapshot};
+use plinth_engine::{Entry, KeyCounts, Range, Snapshot};
 use prost::encoding::{encode_key, encode_varint, encoded_len_varint, WireType};
 use prost::Message;
 use tokio::sync::mpsc;
@@ -49,8 +49,8 @@ struct Outgoing {
     pieces: Vec<Bytes>,
     /// What has yet to be read.
     rest: Option<Rest>,
-    /// What it takes of the memory for responses; none where there is a rest.
-    held: Option<Reservation>,
+    /// What it takes of the memory for responses.
+    held: Reservation,
 }
 
 /// Range, with its response as it goes over the wire.
@@ -60,13 +60,13 @@ pub(crate) async fn answer(
     unchanged: Unchanged,
 ) -> Result<Response<Body>, Status> {
     let outgoing = range::read(member, request, unchanged, outgoing).await?;
-    Ok(respond(member, outgoing))
+    Ok(respond(outgoing))
 }
 
-fn respond(member: &Member, outgoing: Outgoing) -> Response<Body> {
+fn respond(outgoing: Outgoing) -> Response<Body> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert("grpc-status", HeaderValue::from_static("0"));
-    let held = outgoing.held.unwrap_or_else(|| member.answers.begin());
+    let held = outgoing.held;
     // A client that does not read the rest holds the state of the store.
     let is_paced = outgoing.rest.is_some() || held.is_large();
     let begin = stream::iter(outgoing.pieces.into_iter().map(Ok));
@@ -97,7 +97,8 @@ type Piece = Result<Bytes, Status>;
 fn outgoing(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Result<Outgoing, Status> {
     match source {
         Source::Snapshot(snapshot, current) if range::is_in_order(request) => {
-            of_records(&snapshot, request, &member.header_at(current))
+            let (counts, held) = (&member.counts, member.answers.begin());
+            of_records(&snapshot, counts, request, &member.header_at(current), held)
         }
         source => of_response(range::message(member, request, source)?),
     }
@@ -106,14 +107,16 @@ fn outgoing(member: &Arc<Member>, request: &RangeRequest, source: Source) -> Res
 fn of_response(answer: Answer<RangeResponse>) -> Result<Outgoing, Status> {
     let mut message = MessageWriter::new();
     message.part(&answer.message)?;
-    Ok(Outgoing { pieces: message.finish(0)?, rest: None, held: Some(answer.held) })
+    Ok(Outgoing { pieces: message.finish(0)?, rest: None, held: answer.held })
 }
 
 /// The response to a request for all keys of a range or the first ones, in the order of the keys. Blocks.
 fn of_records(
     snapshot: &Snapshot,
+    counts: &KeyCounts,
     request: &RangeRequest,
     header: &ResponseHeader,
+    mut held: Reservation,
 ) -> Result<Outgoing, Status> {
     let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
     let shown = if request.count_only { 0 } else { limit };
@@ -124,11 +127,9 @@ fn of_records(
     // Those after `last` are counted, and written later.
     let (mut count, mut last, mut later, mut later_bytes) = (0_usize, None::<Bytes>, 0_usize, 0_usize);
     let mut range = snapshot.range(&keys);
-    while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
+    while count < shown {
+        let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? else { break };
         count += 1;
-        if count > shown {
-            continue;
-        }
         let record = RecordField::of(&entry, with_values);
         if last.is_none() {
             record.write(message.room(record.whole_length())?);
@@ -139,6 +140,10 @@ fn of_records(
             (later, later_bytes) = (later + 1, later_bytes.saturating_add(record.whole_length()));
         }
     }
+    if count == shown {
+        let rest = range.last_key().map_or_else(|| keys.clone(), |last| keys.after(last));
+        count += range::count(counts, snapshot, &rest)?;
+    }
     let end = RangeResponse {
         more: !request.count_only && count > limit,
         count: i64::try_from(count).unwrap_or(i64::MAX),
@@ -147,14 +152,16 @@ fn of_records(
     match last.filter(|_| later > 0) {
         None => {
             message.part(&end)?;
-            Ok(Outgoing { pieces: message.finish(0)?, rest: None, held: None })
+            held.add_bytes(message.length())?;
+            Ok(Outgoing { pieces: message.finish(0)?, rest: None, held })
         }
         Some(last) => {
             let bytes = later_bytes.saturating_add(end.encoded_len());
+            held.add_bytes(message.length())?;
             let pieces = message.finish(bytes)?;
             let range = snapshot.range(&keys.after(&last));
             let rest = Rest { range, with_values, records: later, bytes, end };
-            Ok(Outgoing { pieces, rest: Some(rest), held: None })
+            Ok(Outgoing { pieces, rest: Some(rest), held })
         }
     }
 }
@@ -385,7 +392,7 @@ mod tests {
 
     use super::*;
     use crate::answers::Answers;
-    use crate::range::Overlay;
+    use crate::range::{Overlay, RangeView};
     use crate::value::encode as stored;
 
     /// The pieces of a message, which is read to its end.
@@ -422,6 +429,7 @@ mod tests {
             }
         }
         let snapshot = engine.snapshot(At::Latest).unwrap();
+        let counts = KeyCounts::new(&engine);
         let header = ResponseHeader { cluster_id: u64::MAX, member_id: 1, revision: 5, raft_term: 2 };
         let answers = Answers::new(usize::MAX);
         let (mut most_pieces, mut in_two_parts) = (0, 0);
@@ -436,14 +444,14 @@ mod tests {
                         count_only,
                         ..RangeRequest::default()
                     };
-                    let written = of_records(&snapshot, &request, &header).unwrap();
+                    let written = of_records(&snapshot, &counts, &request, &header, answers.begin()).unwrap();
                     in_two_parts += usize::from(written.rest.is_some());
                     let written = pieces(written);
                     most_pieces = most_pieces.max(written.len());
                     let mut held = answers.begin();
                     let (overlay, revision) = (Overlay::new(), header.revision);
-                    let mut message =
-                        range::execute(&snapshot, &overlay, &request, revision, &mut held).unwrap();
+                    let state = RangeView { snapshot: &snapshot, counts: &counts, overlay: &overlay };
+                    let mut message = range::execute(&state, &request, revision, &mut held).unwrap();
                     message.header = Some(header);
                     assert_eq!(whole(&written), message, "{request:?}");
                     let answer = Answer { message: message.clone(), held };
@@ -463,9 +471,12 @@ mod tests {
             engine.transact(Transaction::new().put(format!("{n}"), stored(&[1; PIECE], 0))).wait().unwrap();
         }
         let request = RangeRequest { key: "0".into(), range_end: "\0".into(), ..RangeRequest::default() };
+        let counts = KeyCounts::new(&engine);
         for change in [-1_isize, 1] {
             let snapshot = engine.snapshot(At::Latest).unwrap();
-            let outgoing = of_records(&snapshot, &request, &ResponseHeader::default()).unwrap();
+            let held = Answers::new(usize::MAX).begin();
+            let header = ResponseHeader::default();
+            let outgoing = of_records(&snapshot, &counts, &request, &header, held).unwrap();
             let mut rest = outgoing.rest.unwrap();
             rest.bytes = rest.bytes.checked_add_signed(change).unwrap();
             let failed = (0..30).find_map(|_| rest.next_group().err());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_engine::Range;
+use plinth_engine::{KeyRange, Range, Snapshot};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -30,6 +30,9 @@ enum Reader {
 
 /// A range that is being read.
 struct RangeReader {
+    member: Arc<Member>,
+    snapshot: Snapshot,
+    keys: KeyRange,
     range: Range,
     /// Keys that are returned at most.
     limit: usize,
@@ -107,8 +110,12 @@ impl Reader {
             whole => return Ok(Reader::Whole(range::message(member, request, whole)?)),
         };
         let limit = usize::try_from(request.limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        let keys = Keys::of(&request.key, &request.range_end).to_range();
         Ok(Reader::Range(Box::new(RangeReader {
-            range: snapshot.range(&Keys::of(&request.key, &request.range_end).to_range()),
+            member: Arc::clone(member),
+            range: snapshot.range(&keys),
+            snapshot,
+            keys,
             limit: if request.count_only { 0 } else { limit },
             keys_only: request.keys_only,
             part_bytes: member.limits.request_bytes,
@@ -122,17 +129,20 @@ impl RangeReader {
     /// The next part, and whether it is the last. Blocks.
     fn next_part(&mut self) -> Result<(RangeResponse, bool), Status> {
         let (mut kvs, mut bytes) = (Vec::new(), 0);
-        while let Some(entry) = self.range.next().map_err(|error| errors::from_engine(&error))? {
+        while self.count < self.limit {
+            let Some(entry) = self.range.next().map_err(|error| errors::from_engine(&error))? else { break };
             self.count += 1;
-            if self.count > self.limit {
-                continue;
-            }
             let kv = entry_key_value(&entry, !self.keys_only);
             bytes += kv.encoded_len();
             kvs.push(kv);
             if bytes >= self.part_bytes {
                 return Ok((RangeResponse { kvs, ..RangeResponse::default() }, false));
             }
+        }
+        if self.count == self.limit {
+            let last = self.range.last_key();
+            let rest = last.map_or_else(|| self.keys.clone(), |last| self.keys.after(last));
+            self.count += range::count(&self.member.counts, &self.snapshot, &rest)?;
         }
         let count = i64::try_from(self.count).unwrap_or(i64::MAX);
         let more = self.count > self.limit && self.limit > 0;

@@ -8,13 +8,13 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use plinth_engine::{Condition, Engine, InMemory, KeyRange, Record, Snapshot, Transaction};
+use plinth_engine::{Condition, Engine, InMemory, KeyCounts, KeyRange, Record, Snapshot, Transaction};
 use tonic::Status;
 
 use crate::answers::{Answer, Reservation};
 use crate::errors;
 use crate::keys::Keys;
-use crate::range::{self, Overlay};
+use crate::range::{self, Overlay, RangeView};
 use crate::txn::compare;
 use crate::value::{encode, entry_key_value, key_value, lease_of, to_etcd, value_of};
 use crate::wire::kv::request_op::Request;
@@ -56,7 +56,7 @@ pub(crate) enum View<'a> {
     /// Single keys that are in memory.
     Memory(&'a Engine),
     /// A snapshot of the newest state. The function returns one of an older revision.
-    Snapshot(&'a Snapshot, &'a dyn Fn(i64) -> Result<Snapshot, Status>),
+    Snapshot(&'a Snapshot, &'a KeyCounts, &'a dyn Fn(i64) -> Result<Snapshot, Status>),
 }
 
 /// A change of one key.
@@ -180,7 +180,7 @@ pub(crate) fn evaluate(
 ) -> Result<Evaluated, Stop> {
     let base = match &view {
         View::Memory(engine) => to_etcd(engine.current_revision()),
-        View::Snapshot(snapshot, _) => to_etcd(snapshot.revision()),
+        View::Snapshot(snapshot, ..) => to_etcd(snapshot.revision()),
     };
     let mut evaluation = Evaluation {
         view,
@@ -250,7 +250,7 @@ impl Evaluation<'_> {
                 Ok(compare::holds(condition, found.as_ref()))
             }
             Keys::Range(range) => {
-                let snapshot = exclusive_snapshot(&self.view, self.mode)?;
+                let (snapshot, _) = exclusive_snapshot(&self.view, self.mode)?;
                 self.ranges.push(range.clone());
                 let mut range = snapshot.range(&range);
                 Ok(compare::holds_for_all(condition, |visit| {
@@ -276,7 +276,7 @@ impl Evaluation<'_> {
                 InMemory::Known(record) => record,
                 InMemory::Unknown => return Err(Stop::Snapshot),
             },
-            View::Snapshot(snapshot, _) => snapshot.get(key).map_err(failed)?,
+            View::Snapshot(snapshot, ..) => snapshot.get(key).map_err(failed)?,
         };
         self.reads.insert(key.clone(), record.clone());
         Ok(record)
@@ -309,9 +309,10 @@ impl Evaluation<'_> {
         }
         let current = self.revision();
         if request.revision != 0 {
-            let View::Snapshot(_, older) = &self.view else { return Err(Stop::Snapshot) };
+            let View::Snapshot(_, counts, older) = &self.view else { return Err(Stop::Snapshot) };
             let snapshot = older(request.revision)?;
-            return Ok(range::execute(&snapshot, &Overlay::new(), request, current, &mut self.held)?);
+            let state = RangeView { snapshot: &snapshot, counts, overlay: &Overlay::new() };
+            return Ok(range::execute(&state, request, current, &mut self.held)?);
         }
         match Keys::of(&request.key, &request.range_end) {
             Keys::One(key) if !self.overlay.contains_key(&key) => {
@@ -319,10 +320,11 @@ impl Evaluation<'_> {
                 Ok(range::of_one(request, found, current, &mut self.held)?)
             }
             keys => {
-                let snapshot = exclusive_snapshot(&self.view, self.mode)?;
+                let (snapshot, counts) = exclusive_snapshot(&self.view, self.mode)?;
                 self.ranges.push(keys.to_range());
                 self.reads_changes |= !self.changes.is_empty();
-                Ok(range::execute(snapshot, &self.overlay, request, current, &mut self.held)?)
+                let state = RangeView { snapshot, counts, overlay: &self.overlay };
+                Ok(range::execute(&state, request, current, &mut self.held)?)
             }
         }
     }
@@ -377,7 +379,8 @@ impl Evaluation<'_> {
             Keys::Range(range) => {
                 let mut deleted = Vec::new();
                 self.ranges.push(range.clone());
-                let mut range = exclusive_snapshot(&self.view, self.mode)?.range(&range);
+                let (snapshot, _) = exclusive_snapshot(&self.view, self.mode)?;
+                let mut range = snapshot.range(&range);
                 while let Some(entry) = range.next().map_err(|error| errors::from_engine(&error))? {
                     if !self.overlay.contains_key(entry.key) {
                         let kv = entry_key_value(&entry, request.prev_kv);
@@ -410,11 +413,11 @@ impl Evaluation<'_> {
 }
 
 /// The snapshot of a view that nothing is written beside.
-fn exclusive_snapshot<'a>(view: &View<'a>, mode: Mode) -> Result<&'a Snapshot, Stop> {
+fn exclusive_snapshot<'a>(view: &View<'a>, mode: Mode) -> Result<(&'a Snapshot, &'a KeyCounts), Stop> {
     match (view, mode) {
         (_, Mode::Shared) => Err(Stop::Exclusive),
         (View::Memory(_), Mode::Exclusive) => Err(Stop::Snapshot),
-        (View::Snapshot(snapshot, _), Mode::Exclusive) => Ok(snapshot),
+        (View::Snapshot(snapshot, counts, _), Mode::Exclusive) => Ok((snapshot, counts)),
     }
 }
 

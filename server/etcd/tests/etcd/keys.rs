@@ -247,6 +247,71 @@ async fn ranges_are_limited_counted_sorted_and_filtered() {
     server.stop().await;
 }
 
+/// Keys are counted without being read once that was done: also then the number is that of the revision.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_has_the_number_of_all_keys_at_its_revision() {
+    let (_dir, server, client) = server(&[]).await;
+    let key = |n: i64| format!("k/{n:04}");
+    for n in (0..1000).step_by(100) {
+        let success = (n..n + 100).map(|n| op(Request::Put(put(&key(n), "v")))).collect();
+        client.txn(TxnRequest { success, ..TxnRequest::default() }).await.unwrap();
+    }
+    let page = |from: &str, limit, revision| RangeRequest {
+        key: bytes(from),
+        range_end: bytes("k0"),
+        limit,
+        revision,
+        ..RangeRequest::default()
+    };
+    let mut filled = 0;
+    // What was counted once is kept, and what was never counted is not.
+    for round in 0..3 {
+        let first = client.range(page("k/", 10, 0)).await.unwrap();
+        assert_eq!((first.count, first.kvs.len(), first.more), (1000, 10, true), "round {round}");
+        filled = first.header.unwrap().revision;
+    }
+    for n in 0..300 {
+        let delete = DeleteRangeRequest { key: bytes(&key(n * 3)), ..DeleteRangeRequest::default() };
+        let _: DeleteRangeResponse = client.call("KV/DeleteRange", delete).await.unwrap();
+        let now = client.range(page("k/", 1, 0)).await.unwrap();
+        assert_eq!(now.count, 999 - n);
+        let then = client.range(page("k/0500", 1, filled)).await.unwrap();
+        assert_eq!((then.count, then.kvs.len(), then.more), (500, 1, true), "at the revision before");
+        let between = client.range(page("k/", 1, filled + n / 2)).await.unwrap();
+        assert_eq!(between.count, 1000 - n / 2);
+    }
+    let revision = filled + 200;
+    let compact = CompactionRequest { revision, physical: true };
+    let _: HeaderResponse = client.call("KV/Compact", compact).await.unwrap();
+    // Pages at one revision, while keys are put.
+    let (mut from, mut left) = ("k/".to_owned(), 800);
+    loop {
+        let response = client.range(page(&from, 90, revision)).await.unwrap();
+        assert_eq!((response.count, response.more), (left, left > 90), "{from}");
+        left -= response.kvs.len() as i64;
+        let Some(last) = response.kvs.last().filter(|_| response.more) else { break };
+        from = String::from_utf8([last.key.as_ref(), b"\0"].concat()).unwrap();
+        client.put(&format!("k/new-{left}"), "v").await;
+    }
+    assert_eq!(left, 0);
+    // A transaction that reads its own changes, and a number alone.
+    let count = RangeRequest { count_only: true, ..page("k/", 0, 0) };
+    let before = client.range(count.clone()).await.unwrap().count;
+    let success = vec![
+        op(Request::Put(put("k/0000a", "v"))),
+        op(Request::Put(put("k/zzz", "v"))),
+        op(Request::Range(page("k/", 2, 0))),
+        op(Request::Range(count)),
+    ];
+    let response = client.txn(TxnRequest { success, ..TxnRequest::default() }).await.unwrap();
+    let counted = response.responses.iter().filter_map(|operation| match &operation.response {
+        Some(Response::Range(range)) => Some((range.count, range.kvs.len())),
+        _ => None,
+    });
+    assert_eq!(counted.collect::<Vec<_>>(), [(before + 2, 2), (before + 2, 0)]);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_byte_string_is_a_key() {
     let (_dir, server, client) = server(&[]).await;
