@@ -197,22 +197,9 @@ impl Proposer {
                         Step::Done
                     }
                     Err(JournalError::TooLarge { size, limit }) if !*uncertain => {
-                        let Some(replies) = self.shared.take_refused(sequence) else {
-                            return Step::Done;
-                        };
-                        if proposals.len() > 1 {
-                            // Each in a record of its own: what is too large keeps nobody else.
-                            replies.iter().for_each(Reply::unbegin);
-                            self.alone.extend(std::mem::take(proposals).into_iter().zip(replies));
-                            self.phase = Phase::Ready { session, sequence };
-                            return Step::Done;
-                        }
+                        let proposals = std::mem::take(proposals);
                         let error = Error::TooLarge { what: "record for the journal", size, limit };
-                        for reply in replies {
-                            reply.send(Err(error.clone()));
-                        }
-                        self.phase = Phase::Ready { session, sequence };
-                        Step::Done
+                        self.too_large((session, sequence), proposals, error)
                     }
                     Err(error) if error.was_not_appended() && !*uncertain => {
                         // Nothing was appended: callers may leave, and the others are in another record.
@@ -237,6 +224,25 @@ impl Proposer {
                 }
             }
         }
+    }
+
+    /// The journal has found a record too large, and appended nothing. A single proposal is refused; of several
+    /// each is tried in a record of its own, so that what is too large keeps nobody else.
+    fn too_large(
+        &mut self,
+        (session, sequence): (Session, u64),
+        proposals: Vec<ProposalRecord>,
+        error: Error,
+    ) -> Step {
+        let Some(replies) = self.shared.take_refused(sequence) else { return Step::Done };
+        self.phase = Phase::Ready { session, sequence };
+        if proposals.len() > 1 {
+            replies.iter().for_each(Reply::unbegin);
+            self.alone.extend(proposals.into_iter().zip(replies));
+        } else {
+            replies.into_iter().for_each(|reply| reply.send(Err(error.clone())));
+        }
+        Step::Done
     }
 
     fn begun(&mut self, session: Session) -> Step {
