@@ -26,13 +26,17 @@ enum Opinion {
     Differs(Position),
 }
 
+/// A replica that has proposed nothing for so long has no opinion: it is gone. One that runs renews its record
+/// every few seconds. Those that were wrong, stopped and came back as others do not add up over time.
+const GONE: Duration = Duration::from_secs(60);
+
 /// The opinions of the others. See the module.
 pub(crate) struct Agreement {
     own: ReplicaId,
     /// How long a difference may stay undecided.
     timeout: Duration,
-    /// By replica. That of this one is from an earlier process.
-    opinions: BTreeMap<ReplicaId, Opinion>,
+    /// By replica, with the time of its newest record. That of this one is from an earlier process.
+    opinions: BTreeMap<ReplicaId, (Opinion, Instant)>,
     undecided: Option<Undecided>,
 }
 
@@ -57,7 +61,12 @@ impl Agreement {
 
     /// The record of `replica` has the hash of this one at `position`.
     pub(crate) fn agrees(&mut self, replica: ReplicaId, position: Position) {
-        self.opinions.insert(replica, Opinion::Agrees(position));
+        self.agrees_at(replica, position, Instant::now());
+    }
+
+    fn agrees_at(&mut self, replica: ReplicaId, position: Position, now: Instant) {
+        self.forget_gone(now);
+        self.opinions.insert(replica, (Opinion::Agrees(position), now));
         if self.undecided.is_some() && self.verdict() == Verdict::Right {
             self.undecided = None;
         }
@@ -74,15 +83,28 @@ impl Agreement {
         position: Position,
         failure: Failure,
     ) -> Result<bool, Failure> {
-        let is_new = !matches!(self.opinions.get(&replica), Some(Opinion::Differs(_)));
-        if is_new {
-            self.opinions.insert(replica, Opinion::Differs(position));
-        }
+        self.differs_at(replica, position, failure, Instant::now())
+    }
+
+    fn differs_at(
+        &mut self,
+        replica: ReplicaId,
+        position: Position,
+        failure: Failure,
+        now: Instant,
+    ) -> Result<bool, Failure> {
+        self.forget_gone(now);
+        let first = match self.opinions.get(&replica) {
+            Some((Opinion::Differs(first), _)) => Some(*first),
+            _ => None,
+        };
+        let is_new = first.is_none();
+        self.opinions.insert(replica, (Opinion::Differs(first.unwrap_or(position)), now));
         match self.verdict() {
             Verdict::Wrong => return Err(failure),
             Verdict::Right => self.undecided = None,
             Verdict::Open if self.undecided.is_none() => {
-                self.undecided = Some(Undecided { failure, since: Instant::now() });
+                self.undecided = Some(Undecided { failure, since: now });
             }
             Verdict::Open => {}
         }
@@ -98,18 +120,22 @@ impl Agreement {
         }
     }
 
+    fn forget_gone(&mut self, now: Instant) {
+        self.opinions.retain(|_, (_, newest)| now.saturating_duration_since(*newest) < GONE);
+    }
+
     fn verdict(&self) -> Verdict {
-        let differing = self.opinions.values().filter_map(|opinion| match opinion {
+        let differing = self.opinions.values().filter_map(|(opinion, _)| match opinion {
             Opinion::Differs(position) => Some(*position),
             Opinion::Agrees(_) => None,
         });
         let (against, since) = (differing.clone().count(), differing.max().unwrap_or(Position::ZERO));
         // Who agreed at an earlier position only may have differed since.
-        let agree = |(replica, opinion): (&ReplicaId, &Opinion)| {
+        let agree = |replica: &ReplicaId, opinion: &Opinion| {
             *replica != self.own && matches!(opinion, Opinion::Agrees(position) if *position >= since)
         };
         let agreeing =
-            1 + self.opinions.iter().filter(|(replica, opinion)| agree((replica, opinion))).count();
+            1 + self.opinions.iter().filter(|(replica, (opinion, _))| agree(replica, opinion)).count();
         match against.cmp(&agreeing) {
             std::cmp::Ordering::Less => Verdict::Right,
             std::cmp::Ordering::Equal => Verdict::Open,
@@ -157,6 +183,27 @@ mod tests {
         assert_eq!(differ(&mut agreement, 2, 5), Some(true));
         assert_eq!(differ(&mut agreement, 2, 6), Some(false), "one replica is one opinion");
         assert_eq!(differ(&mut agreement, 3, 6), None);
+    }
+
+    #[test]
+    fn those_that_were_wrong_and_are_gone_do_not_add_up() {
+        let mut agreement = agreement();
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        for n in 0..5u16 {
+            let now = start + minute * u32::from(n);
+            let position = Position::new(10 + u64::from(n));
+            agreement.agrees_at(ReplicaId(2), position, now);
+            let replica = ReplicaId(100 + n);
+            let (ours, theirs) = (Hash([1; 16]), Hash([2; 16]));
+            let failure = Failure::Diverged { position, replica, ours, theirs };
+            assert_eq!(
+                agreement.differs_at(replica, position, failure, now).ok(),
+                Some(true),
+                "the one of {n}"
+            );
+            agreement.agrees_at(ReplicaId(2), position, now);
+            assert!(agreement.check().is_ok());
+        }
     }
 
     #[test]

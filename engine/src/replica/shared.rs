@@ -22,6 +22,9 @@ const MAX_UNAPPLIED: usize = 64;
 /// A journal that does not answer for longer is named with the reason.
 const LONG_SILENCE: Duration = Duration::from_secs(10);
 
+/// An append that failed is tried again sooner, the time included that one may take.
+const NO_LONGER_TRIED: Duration = Duration::from_secs(15);
+
 /// Longest time for which a closing replica waits for its journal.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -50,9 +53,11 @@ pub(crate) enum Call {
 /// What calls of the journal have ended with.
 #[derive(Debug, Default)]
 struct Outage {
-    /// Since when it has not answered as it should.
-    since: Option<Instant>,
-    /// Why it refuses, by [`Call`], until a call of that kind succeeds.
+    /// By [`Call`], until a call of that kind succeeds: since when it has not answered as it should.
+    since: [Option<Instant>; 2],
+    /// When a call of that kind failed last.
+    failed: [Option<Instant>; 2],
+    /// Why it refuses.
     refusals: [Option<String>; 2],
     /// What the last call said that failed otherwise, and whether it was said to whoever operates this.
     last: Option<String>,
@@ -123,19 +128,27 @@ impl Shared {
     pub(crate) fn heard(&self, call: Call, error: Option<&JournalError>) {
         let failed = error.filter(|error| error.is_transient() || error.refusal().is_some());
         let mut outage = self.outage.lock();
-        let refusal = &mut outage.refusals[call as usize];
         let Some(error) = failed else {
-            *refusal = None;
-            if outage.refusals.iter().all(Option::is_none) {
-                (outage.since, outage.last, outage.is_told) = (None, None, false);
+            (outage.refusals[call as usize], outage.since[call as usize]) = (None, None);
+            // Nothing was appended any more: what is answered now is all that is known.
+            let is_over = |failed: Instant| failed.elapsed() >= NO_LONGER_TRIED;
+            if outage.refusals[Call::Append as usize].is_none()
+                && outage.failed[Call::Append as usize].is_none_or(is_over)
+            {
+                outage.since[Call::Append as usize] = None;
+            }
+            if outage.since.iter().all(Option::is_none) {
+                (outage.last, outage.is_told) = (None, false);
             }
             return;
         };
+        let refusal = &mut outage.refusals[call as usize];
         let is_new = refusal.is_none();
         if let Some(message) = error.refusal() {
             *refusal = Some(message.to_owned());
         }
-        let since = *outage.since.get_or_insert_with(Instant::now);
+        outage.failed[call as usize] = Some(Instant::now());
+        let since = *outage.since[call as usize].get_or_insert_with(Instant::now);
         let is_long = !outage.is_told && since.elapsed() >= LONG_SILENCE;
         outage.is_told |= is_long;
         outage.last = Some(error.to_string());
@@ -184,7 +197,7 @@ impl Shared {
 
     /// For how long the journal has not answered.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        self.outage.lock().since.map(|since| since.elapsed())
+        self.outage.lock().since.iter().flatten().map(Instant::elapsed).max()
     }
 
     pub(crate) fn anchor(&self) -> Anchor {
@@ -251,6 +264,8 @@ impl Shared {
         let replies = state.pending.remove(&sequence).map_or(Vec::new(), |pending| pending.replies);
         drop(state);
         if is_valid && is_theirs {
+            // Whatever becomes of the append: the journal has taken it.
+            self.heard(Call::Append, None);
             return replies;
         }
         let message = "the journal has appended what it said it had not".to_owned();
