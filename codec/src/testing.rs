@@ -191,6 +191,7 @@ impl Grower<'_> {
     }
 }
 
+#[cfg(test)]
 mod properties {
     use super::*;
     use crate::json::{self, DecodeOptions};

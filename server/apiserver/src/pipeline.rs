@@ -435,12 +435,7 @@ async fn serve(
             }
             let ServedResource { registry, resource } = Box::pin(target.sync_to_latest(server, &info)).await;
             if is_served_nowhere(&info) {
-                return match registry.has_builtin_group(&info.group)
-                    && !request.uri().path().starts_with("//")
-                {
-                    true => Err(ApiError::no_such_resource()),
-                    false => Ok(documents::not_found_text()),
-                };
+                return answer_nowhere(registry.has_builtin_group(&info.group), request.uri().path());
             }
             let Some(resource) = find_resource(&registry, resource, &info)? else {
                 return Ok(documents::not_found_text());
@@ -488,6 +483,14 @@ async fn serve(
             meter.inspect(|meter| meter.begin());
             serve_path(server, &sender, &path, (request, &audit), seat).await
         }
+    }
+}
+
+/// The answer where neither this server nor another one has what a request is for.
+fn answer_nowhere(has_group: bool, path: &str) -> Result<Response<Body>, ApiError> {
+    match has_group && !path.starts_with("//") {
+        true => Err(ApiError::no_such_resource()),
+        false => Ok(documents::not_found_text()),
     }
 }
 

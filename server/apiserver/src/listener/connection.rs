@@ -23,7 +23,7 @@ use crate::context::Server;
 use crate::pipeline;
 use plinth_http::{
     coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot, DetachOnDrop,
-    HttpOptions, LargeHeaderSlots, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
+    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor, UnreadBody,
 };
 
 /// Longest TLS handshake.
@@ -182,6 +182,28 @@ async fn finish_gracefully<C: std::future::Future + Unpin>(
     }
 }
 
+/// Answers a request, and closes the connection where the rest of its body is not read.
+async fn answer(
+    server: Arc<Server>,
+    info: pipeline::ConnectionInfo,
+    request: Request<RequestBody>,
+    (incoming, unread): (ReadPhase, Option<UnreadBody>),
+) -> Result<Response<Body>, Infallible> {
+    if let Some(refusal) = unknown_coding(&request) {
+        return Ok(refusal);
+    }
+    let mut response = pipeline::handle(server, info, request).await;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        incoming.protocol_switched();
+    } else if let Some(unread) = unread {
+        if !unread.drain().await {
+            incoming.closes_early();
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+    Ok(response)
+}
+
 /// Serves a connection to its end. `after_upgrade` is moved into the connection when it is upgraded.
 pub async fn serve(
     stream: TcpStream,
@@ -230,21 +252,7 @@ pub async fn serve(
         // Boxed, so that it is freed when the response starts: the task of a stream is as large as the
         // largest state of its future, and a watch would keep the memory of its request for its whole
         // duration.
-        let answered = Box::pin(async move {
-            if let Some(refusal) = unknown_coding(&request) {
-                return Ok(refusal);
-            }
-            let mut response = pipeline::handle(server, info, request).await;
-            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                incoming.protocol_switched();
-            } else if let Some(unread) = unread {
-                if !unread.drain().await {
-                    incoming.closes_early();
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-            }
-            Ok::<_, Infallible>(response)
-        });
+        let answered = Box::pin(answer(server, info, request, (incoming, unread)));
         DetachOnDrop::new(answered, move |request| detacher.finish_detached(request))
     });
     let builder = http_builder(settings, is_http2, StreamExecutor(scheduled.clone()));
