@@ -104,8 +104,9 @@ impl<'f> Names<'f> {
 pub(super) fn code(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let is_of_tests = |line: &str| line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test,");
     while let Some(line) = lines.next() {
-        if line.trim_start() != "#[cfg(test)]" {
+        if !is_of_tests(line.trim_start()) {
             code.push_str(line);
             code.push('\n');
             continue;

@@ -14,8 +14,9 @@ fn paths_are_found() {
 #[test]
 fn only_items_of_tests_are_left_out() {
     let text = "a;\n#[cfg(test)]\nmod tests;\nb;\n    #[cfg(test)]\n    fn c() {\n        d;\n    }\ne;\n\
-                #[cfg(test)]\n#[path = \"x.rs\"]\nmod f {\n    g;\n}\nh;\n";
-    assert_eq!(code(text), "a;\nb;\ne;\nh;\n");
+                #[cfg(test)]\n#[path = \"x.rs\"]\nmod f {\n    g;\n}\nh;\n\
+                #[cfg(all(test, not(loom)))]\nmod i {\n    j;\n}\nk;\n";
+    assert_eq!(code(text), "a;\nb;\ne;\nh;\nk;\n");
 }
 
 /// `folder::a` uses what its neighbor `b` defines, through the name that the folder has for it.
