@@ -23,7 +23,8 @@ use crate::context::Server;
 use crate::pipeline;
 use plinth_http::{
     coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot, DetachOnDrop,
-    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor, UnreadBody,
+    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
+    UnreadBody,
 };
 
 /// Longest TLS handshake.
