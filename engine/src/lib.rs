@@ -44,10 +44,10 @@
 //!
 //! From the top down: [`Engine`] (`engine`) is the public handle. Writes pass `transaction` (what callers
 //! submit) and `commit` (queue, builder, syncer), in a replica `replica` (proposer, applier). Reads are in
-//! `read`, change feeds in `feed`, which `history` supplies with what is no longer in memory; `counts` is above
-//! both. `compact` removes history, `maintenance` is the thread that runs it and expires keys. Below them
-//! `stored`, `log` and `layout` define the on-disk format, and `store` opens RocksDB. `docs/storage-format.md`
-//! documents the format as a whole.
+//! `read`, change feeds in `feed`, which `history` supplies with what is no longer in memory; `counts` is
+//! above both. `compact` removes history, `maintenance` is the thread that runs it and expires keys. Below
+//! them `stored`, `log` and `layout` define the on-disk format, and `store` opens RocksDB.
+//! `docs/storage-format.md` documents the format as a whole.
 
 mod archive;
 mod block;

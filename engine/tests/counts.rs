@@ -1,5 +1,5 @@
-//! Numbers of keys: equal to what a scan finds, at every revision, whatever was written, deleted, compacted or
-//! counted before.
+//! Numbers of keys: equal to what a scan finds, at every revision, whatever was written, deleted, compacted
+//! or counted before.
 
 mod common;
 

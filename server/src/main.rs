@@ -26,6 +26,10 @@ fn main() -> ExitCode {
             println!("Kubernetes {}", VERSION_INFO.git_version);
             return ExitCode::SUCCESS;
         }
+        Ok(Invocation::EtcdVersion) => {
+            println!("etcd Version: {}", plinth_etcd::VERSION);
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("error: {error}");
             return ExitCode::FAILURE;

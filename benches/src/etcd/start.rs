@@ -1,6 +1,6 @@
 //! A server that the benchmark starts itself: how long its first answer takes.
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use plinth_etcd_wire::call::{self, path};
@@ -28,7 +28,7 @@ impl StartedServer {
         let mut words = command.split_whitespace();
         let program = words.next().ok_or_else(|| failed("there is no command".to_owned()))?;
         let start = Instant::now();
-        let child = Command::new(program).args(words).spawn();
+        let child = Command::new(program).args(words).stdout(Stdio::null()).spawn();
         let mut server = StartedServer(child.map_err(|error| failed(error.to_string()))?);
         let target = Endpoint::from_shared(endpoint.to_owned());
         let target = target.map_err(|error| failed(call::describe(&error)))?;

@@ -26,6 +26,7 @@ use crate::client_stream::ClientStream;
 use crate::gateway;
 use crate::grpc::{self, CommonName, Peer, Services};
 use crate::http as plain;
+use crate::listeners::Serves;
 
 /// Time for a TLS handshake, for the first bytes after it, and for the head of a request of HTTP/1.1.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -53,6 +54,7 @@ pub(crate) struct Accepted {
     pub stream: TcpStream,
     pub peer: IpAddr,
     pub tls: Option<TlsAcceptor>,
+    pub serves: Serves,
     pub slot: ConnectionSlot,
     /// Resolves when another connection gets the place of this one, which is not open yet.
     pub evicted: oneshot::Receiver<()>,
@@ -60,12 +62,12 @@ pub(crate) struct Accepted {
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(accepted: Accepted, keepalive: Keepalive, services: Arc<Services>) {
-    let Accepted { stream, peer, tls, slot, mut evicted } = accepted;
+    let Accepted { stream, peer, tls, serves, slot, mut evicted } = accepted;
     if prepare_socket(&stream).is_err() {
         return;
     }
     match tls {
-        None => serve_requests(stream, (peer, None), keepalive, services, (slot, evicted)).await,
+        None => serve_requests(stream, (serves, peer, None), keepalive, services, (slot, evicted)).await,
         Some(tls) => {
             let accepted = tokio::select! {
                 accepted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => accepted,
@@ -74,7 +76,7 @@ pub(crate) async fn serve(accepted: Accepted, keepalive: Keepalive, services: Ar
             match accepted {
                 Ok(Ok(stream)) => {
                     let name = common_name(stream.get_ref().1.peer_certificates());
-                    serve_requests(stream, (peer, name), keepalive, services, (slot, evicted)).await;
+                    serve_requests(stream, (serves, peer, name), keepalive, services, (slot, evicted)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake took too long"),
@@ -92,7 +94,7 @@ fn common_name(certificates: Option<&[CertificateDer<'_>]>) -> Option<CommonName
 
 async fn serve_requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    (peer, name): (IpAddr, Option<CommonName>),
+    (serves, peer, name): (Serves, IpAddr, Option<CommonName>),
     keepalive: Keepalive,
     services: Arc<Services>,
     (mut slot, mut evicted): (ConnectionSlot, oneshot::Receiver<()>),
@@ -108,7 +110,7 @@ async fn serve_requests(
         if let Some(name) = &name {
             request.extensions_mut().insert(name.clone());
         }
-        async move { Ok::<_, Infallible>(answer(&services, request).await) }
+        async move { Ok::<_, Infallible>(answer(&services, serves, request).await) }
     });
     let builder = http_builder(keepalive);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
@@ -153,14 +155,17 @@ fn http_builder(keepalive: Keepalive) -> Builder<TokioExecutor> {
     builder
 }
 
-async fn answer(services: &Services, request: Request<Incoming>) -> Response<Body> {
+async fn answer(services: &Services, serves: Serves, request: Request<Incoming>) -> Response<Body> {
+    if serves == Serves::Metrics {
+        return plain::answer(&services.member, serves, request).await;
+    }
     let content_type = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
     if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
         return answers::paced(grpc::answer(services, request.map(Body::new)).await);
     }
     match request.uri().path().starts_with(gateway::PREFIX) {
         true => answers::paced(gateway::answer(services, request).await),
-        false => plain::answer(&services.member, request).await,
+        false => plain::answer(&services.member, serves, request).await,
     }
 }
 

@@ -9,6 +9,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tonic::body::Body;
 
+use crate::listeners::Serves;
 use crate::maintenance::{CLUSTER_VERSION, VERSION};
 use crate::member::Member;
 use crate::wire::maintenance::alarm;
@@ -17,17 +18,18 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers a request that is not one of gRPC.
-pub(crate) async fn answer<B>(member: &Arc<Member>, request: Request<B>) -> Response<Body> {
+pub(crate) async fn answer<B>(member: &Arc<Member>, serves: Serves, request: Request<B>) -> Response<Body> {
     if request.method() != Method::GET {
         let mut refused = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, "Method Not Allowed\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return refused;
     }
+    let path = request.uri().path();
     let query = request.uri().query().unwrap_or_default();
-    match request.uri().path() {
+    match path {
         "/health" => health(member, query),
-        "/livez" | "/readyz" => checks(member, request.uri().path(), query),
-        "/version" => {
+        "/livez" | "/readyz" => checks(member, path, query),
+        "/version" if serves == Serves::Clients => {
             let versions = format!(
                 r#"{{"etcdserver":"{VERSION}","etcdcluster":"{CLUSTER_VERSION}","storage":"{CLUSTER_VERSION}"}}"#
             );

@@ -24,15 +24,16 @@
 //!
 //! # Modules
 //!
-//! From the top down: [`server`](Server) accepts connections, `connection` serves one, `client_stream` is
-//! below it; `grpc` and `http` find the function that answers. `permitted` asks `auth`, which has users and
-//! roles, whether the client may do what it wants. Services: `kv` with `range`, `range_stream` and `txn`;
-//! `watch`; `auth_service`; `lease_service` over `lease_changes` and `leases`; `concurrency` with locks and
-//! elections; `maintenance`; `snapshot`. `gateway` translates calls with JSON bodies to those of gRPC and
-//! their responses back. `answers` bounds what large responses take. Below them `member` is the open store
-//! with all that etcd keeps beside keys, `numbers` reads from it, `compaction` compacts it in intervals,
-//! `metrics` counts. `keys`, `value` and `errors` translate ranges, values and errors; `wire` is the crate of
-//! the messages.
+//! From the top down: [`server`](Server) accepts connections on what `listeners` has bound, `connection`
+//! serves one, `client_stream` is below it; `peers` checks the flags about members. `grpc` and `http` find
+//! the function that answers. `permitted` asks `auth`, which has users and roles, whether the client may do
+//! what it wants. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `auth_service`;
+//! `lease_service` over `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`;
+//! `snapshot`. `gateway` translates calls with JSON bodies to those of gRPC and their responses back.
+//! `answers` bounds what large responses take, `admission` the number of those of a connection. Below them
+//! `member` is the open store with all that etcd keeps beside keys, `numbers` reads from it, `compaction`
+//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
+//! errors; `wire` is the crate of the messages.
 
 mod answers;
 mod auth;
@@ -51,11 +52,13 @@ mod kv;
 mod lease_changes;
 mod lease_service;
 mod leases;
+mod listeners;
 mod maintenance;
 mod member;
 mod metrics;
 mod numbers;
 mod options;
+mod peers;
 mod permitted;
 mod range;
 mod range_body;
@@ -63,6 +66,7 @@ mod range_stream;
 mod restore;
 mod server;
 mod snapshot;
+mod start_error;
 mod timed_body;
 mod txn;
 mod value;
@@ -70,7 +74,8 @@ mod watch;
 
 pub use maintenance::VERSION;
 pub use member::STORE_MARK;
-pub use options::{CompactionMode, EtcdOptions};
+pub use options::{CompactionMode, EtcdOptions, TlsVersion};
 pub use plinth_etcd_wire as wire;
 pub use restore::{Restore, RestoreError, Restored};
-pub use server::{Server, StartError};
+pub use server::Server;
+pub use start_error::StartError;

@@ -25,6 +25,7 @@ pub(crate) const CLUSTER_VERSION: &str = "3.6.0";
 pub(crate) struct Identity {
     pub name: String,
     pub client_urls: Vec<String>,
+    pub peer_urls: Vec<String>,
 }
 
 fn alarm_name(raised: i32) -> &'static str {
@@ -176,7 +177,7 @@ pub(crate) fn members(member: &Member, identity: &Identity) -> MembersResponse {
     let members = vec![WireMember {
         id: member.id(),
         name: identity.name.clone(),
-        peer_urls: Vec::new(),
+        peer_urls: identity.peer_urls.clone(),
         client_urls: identity.client_urls.clone(),
         is_learner: false,
     }];

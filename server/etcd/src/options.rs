@@ -23,6 +23,16 @@ pub struct EtcdOptions {
     /// URLs that clients learn from the member list; those of --listen-client-urls if there are none
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub advertise_client_urls: Vec<String>,
+    /// URLs to serve /metrics, /health, /livez and /readyz on, beside those for clients; with http nobody
+    /// needs a certificate
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub listen_metrics_urls: Vec<String>,
+    /// Members of the cluster, as NAME=URL: this one alone, by its --name
+    #[arg(long, value_name = "MEMBERS", value_delimiter = ',')]
+    pub initial_cluster: Vec<String>,
+    /// URLs for peers that clients learn from the member list; there are no peers, and nothing listens there
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub initial_advertise_peer_urls: Vec<String>,
     /// File with the serving certificate, PEM, for https URLs
     #[arg(long, value_name = "FILE", requires = "key_file")]
     pub cert_file: Option<PathBuf>,
@@ -37,6 +47,12 @@ pub struct EtcdOptions {
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, requires = "trusted_ca_file")]
     pub client_cert_auth: bool,
+    /// Minimum TLS version
+    #[arg(long, value_name = "VERSION", default_value = "TLS1.2")]
+    pub tls_min_version: TlsVersion,
+    /// Maximum TLS version
+    #[arg(long, value_name = "VERSION", default_value = "TLS1.3")]
+    pub tls_max_version: TlsVersion,
     /// What --auto-compaction-retention is: a time, or a number of revisions
     #[arg(long, value_name = "MODE", default_value = "periodic")]
     pub auto_compaction_mode: CompactionMode,
@@ -82,6 +98,17 @@ pub struct EtcdOptions {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration,
         alias = "experimental-watch-progress-notify-interval")]
     pub watch_progress_notify_interval: Duration,
+}
+
+/// `--tls-min-version` and `--tls-max-version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[value(name = "TLS1.2")]
+    Tls12,
+    /// TLS 1.3.
+    #[value(name = "TLS1.3")]
+    Tls13,
 }
 
 /// `--auto-compaction-mode`.

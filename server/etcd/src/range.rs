@@ -172,8 +172,8 @@ pub(crate) fn count(counts: &KeyCounts, snapshot: &Snapshot, range: &KeyRange) -
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Answers a request. `current` is the newest revision, which is what the header of the response has, whatever
-/// revision is read. What is read is added to `held`.
+/// Answers a request. `current` is the newest revision, which is what the header of the response has,
+/// whatever revision is read. What is read is added to `held`.
 pub(crate) fn execute(
     state: &RangeView<'_>,
     request: &RangeRequest,

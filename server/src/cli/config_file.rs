@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, Args, Command};
 use plinth_api::{parse_config, Strictness};
 use plinth_codec::value::Value;
 
+use super::etcd_configuration;
 use super::serve::ServeOptions;
 
 /// The flag that names the file.
@@ -21,14 +22,14 @@ const CONFIG: &str = "config";
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the variants are what is wrong; their texts say it
 pub enum FlagFileError {
-    #[error("--config: {path}: {source}")]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("--config: {path}: {reason}")]
-    Invalid { path: PathBuf, reason: String },
+    #[error("--{flag}: {path}: {source}")]
+    Read { flag: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("--{flag}: {path}: {reason}")]
+    Invalid { flag: &'static str, path: PathBuf, reason: String },
 }
 
-/// The arguments of the program with those of environment and file added, if the command is `serve`
-/// or `up`.
+/// The arguments of the program with those of environment and file added, if the command is `serve`, `up` or
+/// `etcd`, which takes them as etcd does.
 ///
 /// # Errors
 /// When the file cannot be read, or has a key that is no flag.
@@ -36,6 +37,9 @@ pub fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<OsString>, FlagFileError> {
+    if arguments.get(1).is_some_and(|command| command == "etcd") {
+        return etcd_configuration::with_configuration(arguments, environment);
+    }
     if arguments.get(1).is_none_or(|command| command != "serve" && command != "up") {
         return Ok(arguments);
     }
@@ -58,16 +62,20 @@ pub fn with_configuration(
         set.insert((*name).to_owned());
     }
     if let Some(path) = config.map(PathBuf::from) {
-        for (name, value) in read(&path)? {
+        for (name, value) in read(CONFIG, &path)? {
             let Some((arg, _)) = flags.iter().find(|(_, flag)| *flag == name && *flag != CONFIG) else {
                 let reason = format!("{name}: not a flag of \"plinth serve\"; its --help lists them");
-                return Err(FlagFileError::Invalid { path, reason });
+                return Err(FlagFileError::Invalid { flag: CONFIG, path, reason });
             };
             if set.contains(&name) {
                 continue;
             }
             let values = arguments_of(&name, arg, &value);
-            added.extend(values.map_err(|reason| FlagFileError::Invalid { path: path.clone(), reason })?);
+            added.extend(values.map_err(|reason| FlagFileError::Invalid {
+                flag: CONFIG,
+                path: path.clone(),
+                reason,
+            })?);
         }
     }
     let mut all: Vec<OsString> = arguments[..2].to_vec();
@@ -82,7 +90,7 @@ pub(super) fn variable(flag: &str) -> String {
 }
 
 /// Long flags on a command line, with the value that follows `=` or is the next word; `-v` as `v`.
-fn flags_in(arguments: &[OsString]) -> Vec<(String, Option<OsString>)> {
+pub(super) fn flags_in(arguments: &[OsString]) -> Vec<(String, Option<OsString>)> {
     let mut found = Vec::new();
     for (index, argument) in arguments.iter().enumerate() {
         let Some(text) = argument.to_str() else { continue };
@@ -102,16 +110,17 @@ fn flags_in(arguments: &[OsString]) -> Vec<(String, Option<OsString>)> {
     found
 }
 
-fn argument(name: &str, value: &OsStr) -> OsString {
+pub(super) fn argument(name: &str, value: &OsStr) -> OsString {
     let mut argument = OsString::from(format!("--{name}="));
     argument.push(value);
     argument
 }
 
 /// The flags of a file, in its order.
-fn read(path: &Path) -> Result<Vec<(String, Value)>, FlagFileError> {
-    let invalid = |reason: String| FlagFileError::Invalid { path: path.to_owned(), reason };
-    let text = std::fs::read(path).map_err(|source| FlagFileError::Read { path: path.to_owned(), source })?;
+pub(super) fn read(flag: &'static str, path: &Path) -> Result<Vec<(String, Value)>, FlagFileError> {
+    let invalid = |reason: String| FlagFileError::Invalid { flag, path: path.to_owned(), reason };
+    let text =
+        std::fs::read(path).map_err(|source| FlagFileError::Read { flag, path: path.to_owned(), source })?;
     match parse_config(&text, Strictness::Strict).map_err(|error| invalid(error.to_string()))? {
         Value::Null => Ok(Vec::new()),
         Value::Object(map) => Ok(map.into_iter().map(|(name, value)| (name.to_string(), value)).collect()),
@@ -120,7 +129,7 @@ fn read(path: &Path) -> Result<Vec<(String, Value)>, FlagFileError> {
 }
 
 /// The arguments that give a flag this value.
-fn arguments_of(name: &str, arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
+pub(super) fn arguments_of(name: &str, arg: &Arg, value: &Value) -> Result<Vec<OsString>, String> {
     let takes_value = arg.get_action().takes_values();
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.to_string()),

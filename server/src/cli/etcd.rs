@@ -1,11 +1,15 @@
 //! `plinth etcd`.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use clap::Args;
 use plinth_etcd::{EtcdOptions, Server, StartError};
 use tokio::signal::unix::{signal, SignalKind};
 
 use super::exit_code::STORAGE_FAILED;
 use super::serve::{self, LoggingFormat, ServeError};
+use super::upstream::{Etcd, UpstreamFlagError, UpstreamFlags};
 use crate::bootstrap::DataDir;
 use plinth_apiserver::private_files;
 
@@ -13,12 +17,19 @@ use plinth_apiserver::private_files;
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
-    after_help = "Examples:\n  plinth etcd --data-dir ./etcd-data\n  plinth etcd --data-dir ./etcd-data --listen-client-urls https://0.0.0.0:2379 --cert-file server.crt --key-file server.key \\\n    --trusted-ca-file ca.crt --client-cert-auth\n\nServes the services KV, Watch, Lease, Maintenance, Cluster and Auth of etcd 3.6 on one member, and /health, /version and\n/metrics. The directory is one of plinth etcd alone: plinth serve refuses it, and the other way around. SIGTERM stops the\nserver cleanly."
+    after_help = "Examples:\n  plinth etcd --data-dir ./etcd-data\n  plinth etcd --data-dir ./etcd-data --listen-client-urls https://0.0.0.0:2379 --cert-file server.crt --key-file server.key \\\n    --trusted-ca-file ca.crt --client-cert-auth\n\nServes the services KV, Watch, Lease, Maintenance, Cluster and Auth of etcd 3.6 on one member, and /health, /version\nand /metrics. Flags can be variables of the environment, as of etcd: ETCD_DATA_DIR. Flags of etcd without effect here\nare accepted; those that ask for something else are refused. The directory is one of plinth etcd alone: plinth serve\nrefuses it, and the other way around. SIGTERM stops the server cleanly."
 )]
 pub struct EtcdCommandOptions {
     /// The options of the server
     #[command(flatten)]
     pub etcd: EtcdOptions,
+    /// YAML file of etcd with all flags; those of the command line and of the environment, like ETCD_NAME,
+    /// are then ignored
+    #[arg(long, value_name = "FILE")]
+    pub config_file: Option<PathBuf>,
+    /// Flags of etcd without effect
+    #[command(flatten)]
+    pub upstream: UpstreamFlags<Etcd>,
     /// Verbosity of logs: 0 warnings, 1 information, 2 to 5 details, more for everything
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     pub verbosity: u8,
@@ -35,6 +46,8 @@ pub enum EtcdError {
     Start(#[from] StartError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Flag(#[from] UpstreamFlagError),
 }
 
 impl EtcdError {
@@ -57,6 +70,9 @@ fn remedy(error: &StartError) -> &'static str {
 /// See [`EtcdError`].
 pub fn run(options: EtcdCommandOptions) -> Result<(), EtcdError> {
     serve::start_logging(options.verbosity, options.logging_format);
+    for (flag, warning) in options.upstream.warnings()? {
+        tracing::warn!(flag, reason = %warning, "flag is ignored");
+    }
     let runtime = serve::runtime()?;
     let served = runtime.block_on(serve(&options.etcd));
     if served.as_ref().is_err_and(EtcdError::is_storage_failure) {
@@ -75,8 +91,13 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     private_files::narrow(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
     let server = Server::start(options, &dir.store()).await?;
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
-    println!("plinth {} serves etcd's API on {}", env!("CARGO_PKG_VERSION"), addresses.join(", "));
+    let list =
+        |addresses: Vec<SocketAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    println!("plinth {} serves etcd's API on {}", env!("CARGO_PKG_VERSION"), list(server.addresses()));
+    let metrics = server.metrics_addresses();
+    if !metrics.is_empty() {
+        println!("plinth {} serves metrics and checks on {}", env!("CARGO_PKG_VERSION"), list(metrics));
+    }
     let failed = server.failed();
     let (failure, failing) = tokio::sync::oneshot::channel();
     let stop = async move {

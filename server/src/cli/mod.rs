@@ -5,6 +5,7 @@ mod completion;
 mod config_file;
 mod convert;
 mod etcd;
+mod etcd_configuration;
 mod exit_code;
 mod export;
 mod feature_gates;

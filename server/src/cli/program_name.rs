@@ -1,13 +1,14 @@
-//! The names of the program: called as kube-apiserver it is `plinth serve`, so that it can be that program's
-//! image in the manifest of a control plane.
+//! The names of the program: called as kube-apiserver it is `plinth serve`, and as etcd `plinth etcd`, so
+//! that it can be that program's image in the manifest of a control plane.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use super::config_file::{with_configuration, FlagFileError};
 
-/// Upstream's name of the program.
+/// Upstream's names of the program.
 const KUBE_APISERVER: &str = "kube-apiserver";
+const ETCD: &str = "etcd";
 
 /// What the program is asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Invocation {
     Command(Vec<OsString>),
     /// `kube-apiserver --version`.
     UpstreamVersion,
+    /// `etcd --version`.
+    EtcdVersion,
 }
 
 impl Invocation {
@@ -27,11 +30,19 @@ impl Invocation {
         mut arguments: Vec<OsString>,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Invocation, FlagFileError> {
-        let is_upstream = arguments.first().is_some_and(|name| is_kube_apiserver(name));
-        if !is_upstream {
+        let asks_version =
+            arguments.iter().skip(1).any(|word| word == "--version" || word == "--version=true");
+        if arguments.first().is_some_and(|name| is_called(name, ETCD)) {
+            if asks_version {
+                return Ok(Invocation::EtcdVersion);
+            }
+            arguments.insert(1, ETCD.into());
             return with_configuration(arguments, environment).map(Invocation::Command);
         }
-        if arguments.iter().skip(1).any(|word| word == "--version" || word == "--version=true") {
+        if !arguments.first().is_some_and(|name| is_called(name, KUBE_APISERVER)) {
+            return with_configuration(arguments, environment).map(Invocation::Command);
+        }
+        if asks_version {
             return Ok(Invocation::UpstreamVersion);
         }
         arguments.insert(1, "serve".into());
@@ -43,9 +54,9 @@ impl Invocation {
     }
 }
 
-/// Whether the program was called by upstream's name, by whatever path.
-fn is_kube_apiserver(name: &OsStr) -> bool {
-    Path::new(name).file_name().is_some_and(|name| name == KUBE_APISERVER)
+/// Whether the program was called by a name, by whatever path.
+fn is_called(program: &OsStr, name: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|program| program == name)
 }
 
 #[cfg(test)]
@@ -102,5 +113,20 @@ mod tests {
             Invocation::UpstreamVersion
         );
         assert!(matches!(invocation(&["plinth", "--version"], &[]), Invocation::Command(_)));
+        assert_eq!(invocation(&["/usr/local/bin/etcd", "--version"], &[]), Invocation::EtcdVersion);
+    }
+
+    #[test]
+    fn as_etcd_it_takes_flags_and_variables_of_etcd() {
+        let words = ["/usr/local/bin/etcd", "--name=n1", "--snapshot-count=10000"];
+        let Invocation::Command(arguments) =
+            invocation(&words, &[("ETCD_DATA_DIR", "d"), ("ETCD_NAME", "n2")])
+        else {
+            panic!("it is a command")
+        };
+        let Command::Etcd(options) = Cli::try_parse_from(arguments).unwrap().command else {
+            panic!("it is plinth etcd")
+        };
+        assert_eq!((options.etcd.name.as_str(), options.etcd.data_dir.to_str()), ("n1", Some("d")));
     }
 }

@@ -9,8 +9,9 @@ use plinth_etcd::wire::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::client::Grpc;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::Status;
 use tonic_prost::ProstCodec;
 
@@ -132,4 +133,79 @@ async fn acknowledged_puts_survive_kills_and_move_with_backups() {
     let next = put(&channel, "next".to_owned()).await.expect("a put");
     assert_eq!(next.header.expect("a header").revision, before + 1);
     etcd.terminate();
+}
+
+/// The flags of the manifest that kubeadm v1.36 writes for etcd, with other addresses and directories.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manifest_of_kubeadm_is_served() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    let dir = TempDir::new().expect("directory");
+    let write = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let (ca_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
+    let mut ca = CertificateParams::new(Vec::new()).expect("parameters");
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = ca.self_signed(&ca_key).expect("signed").pem();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+    let certificate = certificate.signed_by(&key, &Issuer::new(ca, ca_key)).expect("signed").pem();
+    let (ca_file, cert_file) = (write("ca.crt", authority.clone()), write("server.crt", certificate.clone()));
+    let key_file = write("server.key", key.serialize_pem());
+    let data = dir.path().join("data").to_str().expect("text").to_owned();
+    let (name, peer) = ("cp1", "https://192.0.2.10:2380");
+    let flags = [
+        "--advertise-client-urls=https://192.0.2.10:2379".to_owned(),
+        format!("--cert-file={cert_file}"),
+        "--client-cert-auth=true".to_owned(),
+        format!("--data-dir={data}"),
+        "--feature-gates=InitialCorruptCheck=true".to_owned(),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster={name}={peer}"),
+        format!("--key-file={key_file}"),
+        "--listen-client-urls=https://127.0.0.1:0,https://127.0.0.2:0".to_owned(),
+        "--listen-metrics-urls=http://127.0.0.1:0".to_owned(),
+        format!("--listen-peer-urls={peer}"),
+        format!("--name={name}"),
+        format!("--peer-cert-file={cert_file}"),
+        "--peer-client-cert-auth=true".to_owned(),
+        format!("--peer-key-file={key_file}"),
+        format!("--peer-trusted-ca-file={ca_file}"),
+        "--snapshot-count=10000".to_owned(),
+        format!("--trusted-ca-file={ca_file}"),
+        "--watch-progress-notify-interval=5s".to_owned(),
+    ];
+    let words = std::iter::once("etcd".to_owned()).chain(flags.clone());
+    let mut process = launch().command(words).stdout(Stdio::piped()).spawn().expect("plinth runs");
+    let mut lines = BufReader::new(process.stdout.take().expect("standard output")).lines();
+    let mut address = || {
+        let line = lines.next().expect("a line").expect("text");
+        line.split_once(" on ").expect("addresses").1.split(", ").next().expect("one").to_owned()
+    };
+    let (clients, metrics) = (address(), address());
+    let etcd = Etcd { process, address: clients };
+    for path in ["/livez", "/readyz", "/metrics"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let mut stream = tokio::net::TcpStream::connect(&metrics).await.expect("a connection");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    }
+    let identity = Identity::from_pem(certificate, key.serialize_pem());
+    let tls =
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority)).domain_name("localhost");
+    let endpoint = Endpoint::from_shared(format!("https://{}", etcd.address)).expect("a URL");
+    let endpoint = endpoint.tls_config(tls.identity(identity)).expect("a configuration");
+    let channel = endpoint.connect().await.expect("a connection");
+    put(&channel, "key".to_owned()).await.expect("a put");
+    assert_eq!(all(&channel).await.count, 1);
+    etcd.terminate();
+
+    let more = format!("--initial-cluster={name}={peer},cp2=https://192.0.2.11:2380");
+    let words = std::iter::once("etcd".to_owned()).chain(flags).chain([more]);
+    let output = launch().command(words).outcome();
+    let message = String::from_utf8(output.stderr).expect("text");
+    assert!(message.contains("plinth etcd is a cluster of one"), "{message}");
 }

@@ -1,5 +1,7 @@
 //! Maintenance, Cluster, Auth, and what is served over plain HTTP.
 
+use std::net::SocketAddr;
+
 use plinth_etcd::wire::auth::AuthStatusResponse;
 use plinth_etcd::wire::kv::{
     sort_target, CompactionRequest, RangeRequest, RangeResponse, RangeStreamResponse,
@@ -16,7 +18,11 @@ use tonic::Code;
 use crate::support::{bytes, server, TestServer};
 
 async fn get(server: &TestServer, path: &str) -> String {
-    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    get_from(server.address, path).await
+}
+
+async fn get_from(address: SocketAddr, path: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut response = String::new();
@@ -105,7 +111,10 @@ async fn clients_need_a_certificate_of_the_trusted_authority() {
         ("--key-file", file("server.key", &server_key.serialize_pem())),
         ("--trusted-ca-file", file("ca.crt", &authority)),
     ];
-    let mut flags = vec!["--listen-client-urls", "https://127.0.0.1:0"];
+    let mut flags = vec!["--listen-client-urls", "https://127.0.0.1:0", "--client-cert-auth=true"];
+    flags.extend(["--tls-min-version=TLS1.3", "--listen-metrics-urls=http://127.0.0.1:0"]);
+    flags.extend(["--name=cp1", "--initial-cluster=cp1=https://192.0.2.10:2380"]);
+    flags.extend(["--initial-advertise-peer-urls=https://192.0.2.10:2380"]);
     flags.extend(files.iter().flat_map(|(flag, path)| [*flag, path.as_str()]));
     let server = TestServer::start(&dir.path().join("data"), &flags).await;
 
@@ -119,7 +128,39 @@ async fn clients_need_a_certificate_of_the_trusted_authority() {
         Ok(client) => client.call::<_, StatusResponse>("Maintenance/Status", Empty {}).await.is_err(),
     };
     assert!(is_refused, "without a certificate");
+    let members: MembersResponse = client.call("Cluster/MemberList", Empty {}).await.unwrap();
+    assert_eq!(members.members[0].peer_urls, ["https://192.0.2.10:2380"]);
+
+    // What asks for metrics and probes has no certificate, and gets nothing else.
+    let metrics = server.metrics[0];
+    for path in ["/livez", "/readyz", "/health"] {
+        assert!(get_from(metrics, path).await.starts_with("HTTP/1.1 200"), "{path}");
+    }
+    assert!(get_from(metrics, "/metrics").await.contains("etcd_server_has_leader 1"));
+    for path in ["/version", "/v3/kv/range", "/etcdserverpb.KV/Range"] {
+        assert!(get_from(metrics, path).await.starts_with("HTTP/1.1 404"), "{path}");
+    }
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{metrics}")).unwrap();
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let codec = tonic_prost::ProstCodec::<RangeRequest, RangeResponse>::default();
+    let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Range");
+    let range = RangeRequest { key: bytes("a"), ..RangeRequest::default() };
+    assert!(grpc.unary(tonic::Request::new(range), path, codec).await.is_err());
     server.stop().await;
+    let refused = |flag: &'static str| {
+        let flags = [&flags[..], &[flag]].concat();
+        let dir = dir.path().join("data");
+        async move { TestServer::refused(&dir, &flags).await }
+    };
+    for (flag, expected) in [
+        ("--initial-cluster=cp1=https://192.0.2.10:2380,cp2=https://192.0.2.11:2380", "a cluster of one"),
+        ("--listen-metrics-urls=127.0.0.1:0", "--listen-metrics-urls: "),
+        ("--tls-max-version=TLS1.2", "--tls-min-version: the minimum is greater than the maximum"),
+    ] {
+        let error = refused(flag).await;
+        assert!(error.contains(expected), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

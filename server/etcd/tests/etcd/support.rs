@@ -42,6 +42,8 @@ fn options(flags: &[&str]) -> EtcdOptions {
 /// A server in a temporary directory, or one that the test owns.
 pub struct TestServer {
     pub address: SocketAddr,
+    /// The addresses of `--listen-metrics-urls`.
+    pub metrics: Vec<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<Result<(), plinth_engine::Error>>>,
 }
@@ -50,13 +52,13 @@ impl TestServer {
     /// Starts a server on the store in `dir`.
     pub async fn start(dir: &Path, flags: &[&str]) -> TestServer {
         let server = Server::start(&options(flags), dir).await.unwrap();
-        let address = server.addresses()[0];
+        let (address, metrics) = (server.addresses()[0], server.metrics_addresses());
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(server.serve(async {
             // A dropped sender stops it, too.
             let _ = stopped.await;
         }));
-        TestServer { address, stop: Some(stop), serving: Some(serving) }
+        TestServer { address, metrics, stop: Some(stop), serving: Some(serving) }
     }
 
     /// The error of a server that does not start with these flags.

@@ -13,7 +13,7 @@ use rcgen::SanType;
 use super::super::feature_gates::FeatureGateOptions;
 use super::super::given_flags::GivenFlags;
 use super::super::runtime_config::ApiEnablementOptions;
-use super::super::upstream::UpstreamFlags;
+use super::super::upstream::{KubeApiserver, UpstreamFlags};
 use super::backups::BackupScheduleOptions;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
@@ -181,7 +181,7 @@ pub struct ServeOptions {
     pub logging_format: LoggingFormat,
     /// Flags of kube-apiserver that have no effect.
     #[command(flatten, next_help_heading = "Compatibility")]
-    pub upstream: UpstreamFlags,
+    pub upstream: UpstreamFlags<KubeApiserver>,
     /// Log verbosity: 0 warnings, 1 information, 2 debug, 3 a line per request, 6 and more traces
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     #[arg(help_heading = "Logging")]

@@ -1,49 +1,19 @@
-//! Flags of kube-apiserver that have no effect here, so that the manifest of a control plane can be used
-//! unchanged.
-//!
-//! Each is a row with its handling. Flags without any effect to lose are accepted silently; where a cluster
-//! may miss something, a warning is logged; and if others rely on something that the server cannot do, it
-//! does not start. Flags that have an effect here are options of their own modules.
+//! The flags of kube-apiserver that have no effect here.
 
-use std::ffi::OsString;
+use super::Outcome::{self, Ignored, Only, Refused, Warned};
+use super::Takes::{Switch, Value};
+use super::{row, Flag, FlagTable, FALSE, NO_PROFILES, TRUE};
 
-use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
+/// kube-apiserver, whose place `plinth serve` takes.
+#[derive(Debug, Default)]
+pub struct KubeApiserver;
 
-use self::Outcome::{Ignored, Only, Refused, Warned};
-use self::Takes::{Switch, Value};
-
-/// A flag of kube-apiserver.
-struct Flag {
-    name: &'static str,
-    takes: Takes,
-    outcome: Outcome,
-}
-
-/// The kind of value of a flag.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    /// A required value.
-    Value,
-    /// `=true`, `=false` or no value.
-    Switch,
-}
-
-/// How a flag is handled.
-#[derive(Clone, Copy)]
-enum Outcome {
-    /// Ignored silently.
-    Ignored,
-    /// Ignored with a warning.
-    Warned(&'static str),
-    /// Accepted with one of these values.
-    Only(&'static [&'static str], &'static str),
-    /// Rejected.
-    Refused(&'static str),
+impl FlagTable for KubeApiserver {
+    const FLAGS: &'static [Flag] = FLAGS;
 }
 
 const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
 const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
-const NO_PROFILES: &str = "profiles are taken with tools of the system (perf), not at /debug/pprof";
 const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
 
 /// The rows, by name.
@@ -118,104 +88,17 @@ const FLAGS: &[Flag] = &[
     row("watch-cache-sizes", Value, Ignored),
 ];
 
-const TRUE: &[&str] = &["true"];
-const FALSE: &[&str] = &["false"];
 const VERSION: &[&str] = &["1.36", "kube=1.36"];
-
-const fn row(name: &'static str, takes: Takes, outcome: Outcome) -> Flag {
-    Flag { name, takes, outcome }
-}
-
-impl Flag {
-    fn arg(&self) -> Arg {
-        let arg = Arg::new(self.name).long(self.name).hide(true).action(ArgAction::Append);
-        match self.takes {
-            Value => arg,
-            Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        }
-    }
-
-    /// The warning for a value, if any.
-    fn check(&self, value: &str) -> Result<Option<&'static str>, UpstreamFlagError> {
-        let refused = |why| UpstreamFlagError { flag: self.name, value: value.to_owned(), why };
-        match self.outcome {
-            // As if the flag were not given.
-            _ if value.is_empty() => Ok(None),
-            Ignored => Ok(None),
-            Warned(what) => Ok(Some(what)),
-            Only(values, _) if values.contains(&value.to_ascii_lowercase().as_str()) => Ok(None),
-            Only(_, why) | Refused(why) => Err(refused(why)),
-        }
-    }
-}
-
-/// A flag that asks for something unsupported.
-#[derive(Debug, thiserror::Error)]
-#[error("--{flag}={value} is not supported: {why}")]
-pub struct UpstreamFlagError {
-    flag: &'static str,
-    value: String,
-    why: &'static str,
-}
-
-/// The flags of [`FLAGS`] that were given.
-#[derive(Debug, Default)]
-pub struct UpstreamFlags {
-    /// Name and value, by the table's order.
-    given: Vec<(&'static str, String)>,
-}
-
-impl UpstreamFlags {
-    /// The warnings for the given flags, each once: name and text.
-    ///
-    /// # Errors
-    /// The first flag that is rejected.
-    pub fn warnings(&self) -> Result<Vec<(&'static str, &'static str)>, UpstreamFlagError> {
-        let mut warnings: Vec<(&str, &str)> = Vec::new();
-        for (name, value) in &self.given {
-            let Some(flag) = FLAGS.iter().find(|flag| flag.name == *name) else { continue };
-            let warning = flag.check(value)?.map(|what| (flag.name, what));
-            warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
-        }
-        Ok(warnings)
-    }
-}
-
-impl FromArgMatches for UpstreamFlags {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<UpstreamFlags, clap::Error> {
-        let mut flags = UpstreamFlags::default();
-        flags.update_from_arg_matches(matches)?;
-        Ok(flags)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for flag in FLAGS {
-            let values = matches.get_raw(flag.name).into_iter().flatten();
-            let values =
-                values.map(|value| (flag.name, OsString::from(value).to_string_lossy().into_owned()));
-            self.given.extend(values);
-        }
-        Ok(())
-    }
-}
-
-impl clap::Args for UpstreamFlags {
-    fn augment_args(command: Command) -> Command {
-        FLAGS.iter().fold(command, |command, flag| command.arg(flag.arg()))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        UpstreamFlags::augment_args(command)
-    }
-}
 
 #[cfg(test)]
 mod tests {
+    use clap::{Arg, Command};
+
     use super::*;
     use crate::cli::ServeOptions;
 
     /// Every flag of `kube-apiserver --help`, v1.36.2, but for `--help` and `--version`.
-    const ALL: &str = include_str!("upstream_flags.txt");
+    const ALL: &str = include_str!("kube_apiserver.txt");
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["--data-dir", "d"].iter().chain(arguments);
