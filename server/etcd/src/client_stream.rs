@@ -4,6 +4,7 @@
 use std::future::Future as _;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{ready, Context, Poll};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use plinth_http::{FrameHeader, FrameHeaders, PREFACE};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, Instant, Sleep};
+
+use crate::admission::Admission;
 
 /// Pings that come too early and are forgiven (grpc-go `maxPingStrikes`).
 const STRIKES: u8 = 2;
@@ -69,14 +72,16 @@ pub(crate) struct ClientStream<S> {
     received: FrameHeaders,
     sent: FrameHeaders,
     pings: Pings,
+    /// Learns what the socket has taken.
+    admission: Arc<Admission>,
 }
 
 impl<S> ClientStream<S> {
     /// `opened` is sent when it is known which protocol the client speaks, for which it has `time`.
     pub(crate) fn new(
         stream: S,
-        time: Duration,
-        ping_min_time: Duration,
+        (time, ping_min_time): (Duration, Duration),
+        admission: Arc<Admission>,
         opened: oneshot::Sender<()>,
     ) -> ClientStream<S> {
         let deadline = Box::pin(sleep(time));
@@ -86,6 +91,7 @@ impl<S> ClientStream<S> {
             received: FrameHeaders::of_client(),
             sent: FrameHeaders::default(),
             pings: Pings { min_time: ping_min_time, last: None, strikes: 0, has_sent: false },
+            admission,
         }
     }
 
@@ -108,6 +114,9 @@ impl<S> ClientStream<S> {
             return false;
         }
         while let Some(frame) = self.received.next(&mut bytes) {
+            if frame.kind == FrameHeader::RST_STREAM {
+                self.admission.reset();
+            }
             if frame.kind == FrameHeader::PING && frame.flags & ACK == 0 && self.pings.ping(Instant::now()) {
                 return true;
             }
@@ -121,6 +130,9 @@ impl<S> ClientStream<S> {
             return;
         }
         while let Some(frame) = self.sent.next(&mut bytes) {
+            if frame.kind == FrameHeader::RST_STREAM {
+                self.admission.reset();
+            }
             self.pings.has_sent |= [FrameHeader::DATA, FrameHeader::HEADERS].contains(&frame.kind);
         }
     }
@@ -191,6 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = ready!(Pin::new(&mut this.stream).poll_write(cx, bytes))?;
+        this.admission.wrote(written);
         this.send(bytes.get(..written).unwrap_or_default());
         Poll::Ready(Ok(written))
     }
@@ -205,6 +218,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
             return Poll::Ready(Ok(slices.iter().map(|slice| slice.len()).sum()));
         }
         let written = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, slices))?;
+        this.admission.wrote(written);
         let mut left = written;
         for slice in slices {
             let sent = slice.get(..left.min(slice.len())).unwrap_or_default();
@@ -241,7 +255,8 @@ mod tests {
     ) -> (DuplexStream, ClientStream<DuplexStream>, oneshot::Receiver<()>) {
         let (client, server) = duplex(1 << 16);
         let (opened, is_open) = oneshot::channel();
-        (client, ClientStream::new(server, time, min_time, opened), is_open)
+        let admission = Arc::new(Admission::new());
+        (client, ClientStream::new(server, (time, min_time), admission, opened), is_open)
     }
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {

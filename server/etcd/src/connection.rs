@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tonic::body::Body;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::admission::{Admission, Admitted, SEND_BUFFER};
 use crate::answers::{self, PATIENCE};
 use crate::client_stream::ClientStream;
 use crate::gateway;
@@ -35,8 +36,6 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Bytes that a client may send ahead on a stream, and on a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-/// Bytes that wait in a stream for a client that does not read.
-const SEND_BUFFER: usize = 1 << 20;
 
 /// How connections are kept (`--grpc-keepalive-*`).
 #[derive(Debug, Clone, Copy)]
@@ -102,15 +101,21 @@ async fn serve_requests(
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(PATIENCE));
     let (opened, mut is_open) = oneshot::channel();
-    let stream = ClientStream::new(Box::pin(stream), HANDSHAKE, keepalive.min_time, opened);
+    let admission = Arc::new(Admission::new());
+    let times = (HANDSHAKE, keepalive.min_time);
+    let stream = ClientStream::new(Box::pin(stream), times, Arc::clone(&admission), opened);
     let stop = services.stop.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let services = Arc::clone(&services);
+        let (services, admission) = (Arc::clone(&services), Arc::clone(&admission));
         request.extensions_mut().insert(Peer(peer));
         if let Some(name) = &name {
             request.extensions_mut().insert(name.clone());
         }
-        async move { Ok::<_, Infallible>(answer(&services, serves, request).await) }
+        async move {
+            let permit = admission.admit(request.uri().path()).await;
+            let response = answer(&services, serves, request).await;
+            Ok::<_, Infallible>(response.map(|body| Body::new(Admitted::new(body, admission, permit))))
+        }
     });
     let builder = http_builder(keepalive);
     let connection = builder.serve_connection(TokioIo::new(stream), service);

@@ -35,6 +35,7 @@
 //! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
 //! errors; `wire` is the crate of the messages.
 
+mod admission;
 mod answers;
 mod auth;
 mod auth_service;

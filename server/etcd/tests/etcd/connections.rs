@@ -119,3 +119,40 @@ async fn connections_that_never_begin_take_no_room_from_others() {
     server.client().await.put("b", "v").await;
     server.stop().await;
 }
+
+/// The number of ranges that the server has carried out.
+async fn ranges(server: &TestServer) -> u64 {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).await.unwrap();
+    let value = metrics.lines().find_map(|line| line.strip_prefix("etcd_mvcc_range_total "));
+    value.unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_takes_no_response_gets_a_bounded_number_of_them() {
+    const RESPONSES: u64 = 1024;
+    let (_dir, server, client) = server(&[]).await;
+    client.put("a", &"x".repeat(60_000)).await;
+    let before = ranges(&server).await;
+    let greedy = server.client_without_window().await;
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..3 * RESPONSES {
+        let greedy = greedy.clone();
+        requests.spawn(async move { greedy.get("a").await });
+    }
+    // Others are served, and as long as they are, it is not.
+    while ranges(&server).await - before < RESPONSES {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        client.put("b", "v").await;
+    }
+    assert_eq!(ranges(&server).await - before, RESPONSES);
+    requests.abort_all();
+    while requests.join_next().await.is_some() {}
+    assert_eq!(client.get("b").await.unwrap().value, "v");
+    server.stop().await;
+}

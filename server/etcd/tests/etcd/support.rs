@@ -79,6 +79,12 @@ impl TestServer {
         Client::of(endpoint.local_address(Some(address)).connect().await.unwrap())
     }
 
+    /// A client that takes no bytes of responses.
+    pub async fn client_without_window(&self) -> Client {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        Client::of(endpoint.initial_stream_window_size(0).connect().await.unwrap())
+    }
+
     /// A client over TLS, with a certificate of its own or none.
     pub async fn tls_client(
         &self,
