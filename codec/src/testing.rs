@@ -191,6 +191,37 @@ impl Grower<'_> {
     }
 }
 
+/// Properties of any bytes as a body of a type.
+pub(crate) fn check_body(body: &[u8], schema: &Schema, id: TypeId) {
+    use crate::json::{self, DecodeOptions};
+    use crate::yaml;
+    let options = DecodeOptions { strict: true };
+    if let Ok(decoded) = json::decode(body, schema, id, &options) {
+        let mut text = Vec::new();
+        json::write(&decoded.value, schema, id, &mut text);
+        let again = json::decode(&text, schema, id, &options).expect("what was written can be read");
+        assert_eq!(again.value, decoded.value);
+    }
+    let parsed = json::parse(body);
+    assert_eq!(parsed.is_ok(), json::parse_reporting(body).is_ok());
+    drop(json::peek_type(body));
+    if let Ok((tree, _)) = yaml::to_value(body) {
+        let mut text = Vec::new();
+        yaml::write(&tree, &mut text);
+        let again = yaml::to_value(&text);
+        let again = again.unwrap_or_else(|error| panic!("{error} in {:?}", String::from_utf8_lossy(&text))).0;
+        assert_eq!(json_text(&again), json_text(&tree), "{:?}", String::from_utf8_lossy(&text));
+        drop(json::conform(tree, schema, id, &options));
+    }
+}
+
+/// The JSON text of a tree, in which a whole double equals an integer.
+fn json_text(value: &Value) -> String {
+    let mut text = Vec::new();
+    crate::json::write_untyped(value, &mut text);
+    String::from_utf8(text).expect("JSON is UTF-8")
+}
+
 #[cfg(test)]
 mod properties {
     use super::*;
@@ -279,35 +310,4 @@ mod properties {
             }
         }
     }
-}
-
-/// Properties of any bytes as a body of a type.
-pub(crate) fn check_body(body: &[u8], schema: &Schema, id: TypeId) {
-    use crate::json::{self, DecodeOptions};
-    use crate::yaml;
-    let options = DecodeOptions { strict: true };
-    if let Ok(decoded) = json::decode(body, schema, id, &options) {
-        let mut text = Vec::new();
-        json::write(&decoded.value, schema, id, &mut text);
-        let again = json::decode(&text, schema, id, &options).expect("what was written can be read");
-        assert_eq!(again.value, decoded.value);
-    }
-    let parsed = json::parse(body);
-    assert_eq!(parsed.is_ok(), json::parse_reporting(body).is_ok());
-    drop(json::peek_type(body));
-    if let Ok((tree, _)) = yaml::to_value(body) {
-        let mut text = Vec::new();
-        yaml::write(&tree, &mut text);
-        let again = yaml::to_value(&text);
-        let again = again.unwrap_or_else(|error| panic!("{error} in {:?}", String::from_utf8_lossy(&text))).0;
-        assert_eq!(json_text(&again), json_text(&tree), "{:?}", String::from_utf8_lossy(&text));
-        drop(json::conform(tree, schema, id, &options));
-    }
-}
-
-/// The JSON text of a tree, in which a whole double equals an integer.
-fn json_text(value: &Value) -> String {
-    let mut text = Vec::new();
-    crate::json::write_untyped(value, &mut text);
-    String::from_utf8(text).expect("JSON is UTF-8")
 }
