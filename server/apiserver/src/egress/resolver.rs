@@ -118,7 +118,7 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
     record.map(|record| decode_object(services, &record)).transpose()
 }
 
-/// The EndpointSlices of a Service: the first, and those with a ready endpoint, at most [`MAX_SLICES`].
+/// The EndpointSlices of a Service: the first, and those with a ready endpoint, a hundred at most.
 ///
 /// # Errors
 /// When the store cannot be read.
