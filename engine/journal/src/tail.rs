@@ -33,8 +33,8 @@ pub trait Tail: Send {
     /// Those of [`Journal::end`](crate::Journal::end).
     fn end(&mut self) -> Result<Position>;
 
-    /// Whether a part of the next answer has come, and the rest is on its way. [`Tail::receive`] fails once it
-    /// stands still.
+    /// Whether a part of the next answer has come, and the rest is on its way. [`Tail::receive`] fails once
+    /// it stands still.
     fn is_receiving(&self) -> bool {
         false
     }

@@ -26,8 +26,8 @@ enum Opinion {
     Differs(Position),
 }
 
-/// A replica that has proposed nothing for so long has no opinion: it is gone. One that runs renews its record
-/// every few seconds. Those that were wrong, stopped and came back as others do not add up over time.
+/// A replica that has proposed nothing for so long has no opinion: it is gone. One that runs renews its
+/// record every few seconds. Those that were wrong, stopped and came back as others do not add up over time.
 const GONE: Duration = Duration::from_secs(60);
 
 /// The opinions of the others. See the module.

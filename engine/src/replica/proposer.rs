@@ -226,8 +226,8 @@ impl Proposer {
         }
     }
 
-    /// The journal has found a record too large, and appended nothing. A single proposal is refused; of several
-    /// each is tried in a record of its own, so that what is too large keeps nobody else.
+    /// The journal has found a record too large, and appended nothing. A single proposal is refused; of
+    /// several each is tried in a record of its own, so that what is too large keeps nobody else.
     fn too_large(
         &mut self,
         (session, sequence): (Session, u64),

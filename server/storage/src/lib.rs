@@ -270,9 +270,9 @@ impl Store {
         self.visit(resource, namespace, |_| true, Vec::new(), collect).await
     }
 
-    /// Calls `each` with the objects of a collection whose headers `is_selected`, until it breaks, and returns
-    /// what it has made of `found`. All namespaces if `namespace` is empty. Runs on a thread that may block,
-    /// and holds one object at a time.
+    /// Calls `each` with the objects of a collection whose headers `is_selected`, until it breaks, and
+    /// returns what it has made of `found`. All namespaces if `namespace` is empty. Runs on a thread that may
+    /// block, and holds one object at a time.
     ///
     /// # Errors
     /// Errors of the read; 500 when an object cannot be decrypted or decoded.

@@ -100,8 +100,8 @@ async fn large_collections_are_not_held_in_memory() {
     }
     assert!(bytes > OBJECTS * BYTES, "{bytes} bytes of objects");
     let more = peak(target.pid).saturating_sub(before);
-    // Deleting them is writing: that fills buffers of the store, which are bounded, too. Held until the answer
-    // they were in memory twice, and those buffers beside them.
+    // Deleting them is writing: that fills buffers of the store, which are bounded, too. Held until the
+    // answer they were in memory twice, and those buffers beside them.
     assert!(more < (OBJECTS * BYTES) as u64, "the deletion of a collection: {} MiB", more >> 20);
     let left = admin.must(&Call::get(pods)).await.expect("a list").text();
     assert_eq!(serde_json::from_str::<Value>(&left).expect("JSON")["items"], json!([]));

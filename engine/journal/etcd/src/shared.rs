@@ -46,7 +46,8 @@ pub(crate) struct Shared {
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
     trimmed: Mutex<Option<Instant>>,
-    /// Milliseconds that a member is given for a record that is known to be there, before another one is read.
+    /// Milliseconds that a member is given for a record that is known to be there, before another one is
+    /// read.
     patience: AtomicU64,
 }
 

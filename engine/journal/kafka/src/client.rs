@@ -96,9 +96,10 @@ impl Client {
         Ok(answer)
     }
 
-    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. One broker
-    /// that answers is enough, whatever others say. The topic is absent if most brokers say so and none knows
-    /// it, and its leader an earlier one if most know an earlier one only: one may not have heard of it.
+    /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. One
+    /// broker that answers is enough, whatever others say. The topic is absent if most brokers say so and
+    /// none knows it, and its leader an earlier one if most know an earlier one only: one may not have heard
+    /// of it.
     pub(crate) fn view(&self, topic: &str, avoid: Option<&str>, least_epoch: i32) -> Result<View, CallError> {
         let deadline = Instant::now() + VIEW_TIMEOUT;
         let addresses = self.in_turn(avoid);

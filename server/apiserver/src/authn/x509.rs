@@ -76,8 +76,8 @@ impl Peer {
     }
 }
 
-/// Certificate authorities of a PEM file, which can be reloaded at any time. The lock is held for a clone or a
-/// replacement.
+/// Certificate authorities of a PEM file, which can be reloaded at any time. The lock is held for a clone or
+/// a replacement.
 pub struct Authorities {
     current: RwLock<Bundle>,
 }
