@@ -27,7 +27,7 @@ use crate::client_stream::ClientStream;
 use crate::gateway;
 use crate::grpc::{self, CommonName, Peer, Services};
 use crate::http as plain;
-use crate::listeners::Serves;
+use crate::serves::Serves;
 
 /// Time for a TLS handshake, for the first bytes after it, and for the head of a request of HTTP/1.1.
 const HANDSHAKE: Duration = Duration::from_secs(10);

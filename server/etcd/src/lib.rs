@@ -66,6 +66,7 @@ mod range_body;
 mod range_stream;
 mod restore;
 mod server;
+mod serves;
 mod snapshot;
 mod start_error;
 mod timed_body;

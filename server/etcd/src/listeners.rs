@@ -12,6 +12,7 @@ use tokio::net::{lookup_host, TcpListener};
 use tokio_rustls::TlsAcceptor;
 
 use crate::options::{EtcdOptions, TlsVersion};
+use crate::serves::Serves;
 use crate::start_error::StartError;
 
 /// An address that is listened on.
@@ -20,25 +21,6 @@ pub(crate) struct Listener {
     /// None for http.
     pub tls: Option<TlsAcceptor>,
     pub serves: Serves,
-}
-
-/// What is served to the connections of a listener.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Serves {
-    /// Everything.
-    Clients,
-    /// Metrics and the checks of probes.
-    Metrics,
-}
-
-impl Serves {
-    /// The flag that names the addresses.
-    fn flag(self) -> &'static str {
-        match self {
-            Serves::Clients => "--listen-client-urls",
-            Serves::Metrics => "--listen-metrics-urls",
-        }
-    }
 }
 
 /// A URL to listen on.

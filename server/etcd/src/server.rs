@@ -10,10 +10,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Accepted, Keepalive, GRACE};
 use crate::grpc::Services;
-use crate::listeners::{self, Listener, Serves};
+use crate::listeners::{self, Listener};
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
 use crate::options::EtcdOptions;
+use crate::serves::Serves;
 use crate::start_error::StartError;
 use crate::{compaction, expiry, peers};
 

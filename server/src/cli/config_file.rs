@@ -12,7 +12,6 @@ use clap::{Arg, ArgAction, Args, Command};
 use plinth_api::{parse_config, Strictness};
 use plinth_codec::value::Value;
 
-use super::etcd_configuration;
 use super::serve::ServeOptions;
 
 /// The flag that names the file.
@@ -28,8 +27,7 @@ pub enum FlagFileError {
     Invalid { flag: &'static str, path: PathBuf, reason: String },
 }
 
-/// The arguments of the program with those of environment and file added, if the command is `serve`, `up` or
-/// `etcd`, which takes them as etcd does.
+/// The arguments of the program with those of environment and file added, if the command is `serve` or `up`.
 ///
 /// # Errors
 /// When the file cannot be read, or has a key that is no flag.
@@ -37,9 +35,6 @@ pub fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<OsString>, FlagFileError> {
-    if arguments.get(1).is_some_and(|command| command == "etcd") {
-        return etcd_configuration::with_configuration(arguments, environment);
-    }
     if arguments.get(1).is_none_or(|command| command != "serve" && command != "up") {
         return Ok(arguments);
     }

@@ -4,7 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::config_file::{with_configuration, FlagFileError};
+use super::config_file::{self, FlagFileError};
+use super::etcd_configuration;
 
 /// Upstream's names of the program.
 const KUBE_APISERVER: &str = "kube-apiserver";
@@ -51,6 +52,17 @@ impl Invocation {
         // elsewhere, which takes precedence.
         arguments.insert(2, "--controllers=".into());
         Ok(Invocation::Command(arguments))
+    }
+}
+
+/// The arguments with those of environment and file added, of which the command `etcd` has other ones.
+fn with_configuration(
+    arguments: Vec<OsString>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<Vec<OsString>, FlagFileError> {
+    match arguments.get(1).is_some_and(|command| command == ETCD) {
+        true => etcd_configuration::with_configuration(arguments, environment),
+        false => config_file::with_configuration(arguments, environment),
     }
 }
 
