@@ -59,9 +59,9 @@ struct Outage {
     failed: [Option<Instant>; 2],
     /// Why it refuses.
     refusals: [Option<String>; 2],
-    /// What the last call said that failed otherwise, and whether it was said to whoever operates this.
+    /// What the last call said that failed, and whether a warning has said so.
     last: Option<String>,
-    is_told: bool,
+    is_warned: bool,
 }
 
 struct State {
@@ -138,7 +138,7 @@ impl Shared {
                 outage.since[Call::Append as usize] = None;
             }
             if outage.since.iter().all(Option::is_none) {
-                (outage.last, outage.is_told) = (None, false);
+                (outage.last, outage.is_warned) = (None, false);
             }
             return;
         };
@@ -149,8 +149,8 @@ impl Shared {
         }
         outage.failed[call as usize] = Some(Instant::now());
         let since = *outage.since[call as usize].get_or_insert_with(Instant::now);
-        let is_long = !outage.is_told && since.elapsed() >= LONG_SILENCE;
-        outage.is_told |= is_long;
+        let is_long = !outage.is_warned && since.elapsed() >= LONG_SILENCE;
+        outage.is_warned |= is_long;
         outage.last = Some(error.to_string());
         drop(outage);
         self.losses.fetch_add(1, Ordering::AcqRel);

@@ -240,7 +240,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use clap::Parser;
 
     use super::*;
@@ -251,7 +251,8 @@ mod tests {
         options: EtcdOptions,
     }
 
-    fn options(flags: &[&str]) -> EtcdOptions {
+    /// The options of a command line.
+    pub(crate) fn options(flags: &[&str]) -> EtcdOptions {
         let flags = ["program", "--data-dir", "d"].into_iter().chain(flags.iter().copied());
         Program::try_parse_from(flags).map_err(|error| error.to_string()).unwrap().options
     }

@@ -51,15 +51,8 @@ pub(crate) fn check(options: &EtcdOptions) -> Result<(), StartError> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        options: EtcdOptions,
-    }
+    use crate::options::tests::options;
 
     #[test]
     fn one_member_is_taken_and_others_are_refused() {
@@ -90,9 +83,7 @@ mod tests {
                 Some("http://h:1 of --initial-advertise-peer-urls is missing"),
             ),
         ] {
-            let words = ["program", "--data-dir", "d"].into_iter().chain(flags.iter().copied());
-            let options = Program::try_parse_from(words).map_err(|error| error.to_string()).unwrap().options;
-            let refused = check(&options).map_err(|error| error.to_string()).err();
+            let refused = check(&options(flags)).map_err(|error| error.to_string()).err();
             match expected {
                 None => assert_eq!(refused, None, "{flags:?}"),
                 Some(part) => {

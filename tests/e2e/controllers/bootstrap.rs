@@ -73,7 +73,7 @@ async fn controllers_are_switched_off_by_name() {
     assert!(is_gone(&api, "kube-root-ca.crt").await);
 }
 
-/// What extension API servers are told to trust is what this server trusts, and what is wrong with one of the
+/// What is published for extension API servers is what this server trusts, and what is wrong with one of the
 /// system objects keeps none of the others.
 #[tokio::test]
 async fn a_bad_file_of_authorities_is_not_published() {
