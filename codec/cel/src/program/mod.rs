@@ -10,14 +10,12 @@
 //! |---|---|
 //! | `compile` | compilation of the checked syntax tree to operations |
 //! | `cost` | what a call costs |
-//! | `evaluate` | the operations |
-//! | `fold` | macros over lists and maps |
+//! | `evaluate` | the operations, and macros over lists and maps |
 //! | `operation` | what an operation is |
 
 mod compile;
 mod cost;
 mod evaluate;
-mod fold;
 mod operation;
 
 pub(crate) use self::compile::CompileError;
