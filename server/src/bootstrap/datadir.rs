@@ -39,6 +39,7 @@ use directory::{check_beside_mark, io_error, lock, make_mark, make_marked, norma
 
 pub use error::DataDirError;
 pub use joining::JoiningDir;
+pub use replacement::StoreReplacement;
 
 const MARKER: &str = "plinth";
 /// Directory in which a joining replica collects what it gets.
@@ -70,7 +71,7 @@ impl DataDir {
         match DataDir::find(path)? {
             Some(mut dir) => {
                 dir.lock = Some(lock);
-                dir.finish_replacement()?;
+                dir.replacement().finish()?;
                 dir.check_store()?;
                 Ok(dir)
             }
@@ -122,7 +123,7 @@ impl DataDir {
             check_beside_mark(&dir.path)?;
         } else {
             let database = dir.store().join("db");
-            let interrupted = dir.has_interrupted_replacement().map_err(io_error(&database))?;
+            let interrupted = dir.replacement().is_interrupted().map_err(io_error(&database))?;
             if interrupted || exists(&database).map_err(io_error(&database))? {
                 return Err(DataDirError::HoldsStore { path: dir.path });
             }
@@ -279,7 +280,7 @@ impl DataDir {
         if exists(&store.join("db.restoring")).map_err(io)? && !exists(&store.join("db")).map_err(io)? {
             return Err(DataDirError::UnfinishedRestore { path: self.path.clone() });
         }
-        if !there && self.has_interrupted_replacement().map_err(io)? {
+        if !there && self.replacement().is_interrupted().map_err(io)? {
             return Err(DataDirError::Incomplete {
                 path: store,
                 problem: "is just being replaced by a new checkpoint",
@@ -334,6 +335,11 @@ impl DataDir {
     /// Path of the storage engine.
     pub fn store(&self) -> PathBuf {
         self.path.join(STORE)
+    }
+
+    /// The replacement of its store by another one.
+    pub fn replacement(&self) -> StoreReplacement<'_> {
+        StoreReplacement::new(&self.path)
     }
 
     /// Path of the administrator's kubeconfig.

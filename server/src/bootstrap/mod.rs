@@ -7,5 +7,5 @@ pub mod kubeconfig;
 pub mod pki;
 mod stage;
 
-pub use datadir::{DataDir, DataDirError, JoiningDir};
+pub use datadir::{DataDir, DataDirError, JoiningDir, StoreReplacement};
 pub use stage::Stage;

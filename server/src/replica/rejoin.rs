@@ -144,17 +144,17 @@ fn replace(
     journal: &dyn Journal,
     fill: impl FnOnce(&Path) -> Result<(), RejoinError>,
 ) -> Result<(), RejoinError> {
-    let new = dir.begin_replacement()?;
+    let new = dir.replacement().begin()?;
     let checked = fill(&new).and_then(|()| check(&new, &dir.store(), identity, journal));
     if checked.is_ok() {
-        dir.replace_store(&new.join("store"))?;
+        dir.replacement().replace(&new.join("store"))?;
         tracing::warn!(
-            path = %dir.replaced_store().display(),
+            path = %dir.replacement().replaced().display(),
             "the store of this replica was replaced by a checkpoint of another one; the old one is kept until the next time"
         );
     }
     // Keys among it; its store, if it is whole, has another name by now.
-    dir.end_replacement()?;
+    dir.replacement().end()?;
     checked
 }
 

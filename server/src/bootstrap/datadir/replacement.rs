@@ -12,78 +12,92 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::directory::io_error;
-use super::{DataDir, DataDirError};
+use super::directory::{io_error, STORE};
+use super::error::DataDirError;
 use crate::bootstrap::files::{exists, sync_parent};
 
 const JOINING: &str = "store.joining";
 const JOINED: &str = "store.joined";
 const REPLACED: &str = "store.replaced";
 
-impl DataDir {
+/// Replaces the store of a data directory.
+#[derive(Debug)]
+pub struct StoreReplacement<'d> {
+    dir: &'d Path,
+}
+
+impl<'d> StoreReplacement<'d> {
+    pub(super) fn new(dir: &'d Path) -> StoreReplacement<'d> {
+        StoreReplacement { dir }
+    }
+
+    fn store(&self) -> PathBuf {
+        self.dir.join(STORE)
+    }
+
     /// An empty directory for what a new store is made of. What an earlier attempt left is removed: it was a
     /// copy, and no store.
     ///
     /// # Errors
     /// When it cannot be created.
-    pub fn begin_replacement(&self) -> Result<PathBuf, DataDirError> {
+    pub fn begin(&self) -> Result<PathBuf, DataDirError> {
         for name in [JOINING, JOINED] {
-            let path = self.path.join(name);
+            let path = self.dir.join(name);
             remove(&path).map_err(io_error(&path))?;
         }
-        let path = self.path.join(JOINING);
+        let path = self.dir.join(JOINING);
         DirBuilder::new().mode(0o700).create(&path).map_err(io_error(&path))?;
         Ok(path)
     }
 
-    /// Removes what [`DataDir::begin_replacement`] has made.
+    /// Removes what [`StoreReplacement::begin`] has made.
     ///
     /// # Errors
     /// When it cannot be removed.
-    pub fn end_replacement(&self) -> Result<(), DataDirError> {
-        let path = self.path.join(JOINING);
+    pub fn end(&self) -> Result<(), DataDirError> {
+        let path = self.dir.join(JOINING);
         remove(&path).map_err(io_error(&path))
     }
 
     /// Where the store that was replaced last is kept.
-    pub fn replaced_store(&self) -> PathBuf {
-        self.path.join(REPLACED)
+    pub fn replaced(&self) -> PathBuf {
+        self.dir.join(REPLACED)
     }
 
     /// Makes `new`, a directory whose files are on disk, the store. The old one is kept as
-    /// [`DataDir::replaced_store`], in the place of one that was replaced before it.
+    /// [`StoreReplacement::replaced`], in the place of one that was replaced before it.
     ///
     /// # Errors
     /// When files cannot be renamed. One of the two is the store then, or becomes it at the next start.
-    pub fn replace_store(&self, new: &Path) -> Result<(), DataDirError> {
-        let (store, joined, replaced) = (self.store(), self.path.join(JOINED), self.replaced_store());
-        let replace = || -> io::Result<()> {
+    pub fn replace(&self, new: &Path) -> Result<(), DataDirError> {
+        let (store, joined, replaced) = (self.store(), self.dir.join(JOINED), self.replaced());
+        let rename_all = || -> io::Result<()> {
             rename(new, &joined)?;
             // The new one is whole and on disk by now.
             remove(&replaced)?;
             rename(&store, &replaced)?;
             rename(&joined, &store)
         };
-        replace().map_err(io_error(&store))
+        rename_all().map_err(io_error(&store))
     }
 
     /// Whether a replacement was interrupted between its two renames: the next start of the server completes
     /// it.
-    pub(super) fn has_interrupted_replacement(&self) -> io::Result<bool> {
-        Ok(exists(&self.path.join(JOINED))? && exists(&self.replaced_store())? && !exists(&self.store())?)
+    pub(super) fn is_interrupted(&self) -> io::Result<bool> {
+        Ok(exists(&self.dir.join(JOINED))? && exists(&self.replaced())? && !exists(&self.store())?)
     }
 
     /// Completes a replacement that was interrupted between its two renames, and removes what was left of one
     /// that was interrupted before: keys among it.
-    pub(super) fn finish_replacement(&self) -> Result<(), DataDirError> {
-        let (store, joined) = (self.store(), self.path.join(JOINED));
-        let finish = || -> io::Result<()> {
-            if self.has_interrupted_replacement()? {
+    pub(super) fn finish(&self) -> Result<(), DataDirError> {
+        let (store, joined) = (self.store(), self.dir.join(JOINED));
+        let complete = || -> io::Result<()> {
+            if self.is_interrupted()? {
                 rename(&joined, &store)?;
             }
-            remove(&self.path.join(JOINING))
+            remove(&self.dir.join(JOINING))
         };
-        finish().map_err(io_error(&store))
+        complete().map_err(io_error(&store))
     }
 }
 
@@ -103,7 +117,7 @@ fn rename(from: &Path, to: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Stage;
+    use super::super::{DataDir, Stage};
     use super::*;
 
     fn names(dir: &Path) -> Vec<String> {
@@ -132,13 +146,13 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let dir = complete(&parent.path().join("data"), "0");
         for n in 1..4 {
-            let new = dir.begin_replacement().unwrap().join("store");
+            let new = dir.replacement().begin().unwrap().join("store");
             fs::create_dir(&new).unwrap();
             fs::write(new.join("text"), n.to_string()).unwrap();
-            dir.replace_store(&new).unwrap();
-            dir.end_replacement().unwrap();
+            dir.replacement().replace(&new).unwrap();
+            dir.replacement().end().unwrap();
             assert_eq!(text(&dir.store()), n.to_string());
-            assert_eq!(text(&dir.replaced_store()), (n - 1).to_string());
+            assert_eq!(text(&dir.replacement().replaced()), (n - 1).to_string());
             assert_eq!(names(dir.path()), ["store", "store.replaced"]);
         }
     }
@@ -165,7 +179,7 @@ mod tests {
             assert_eq!(text(&dir.store()), expected, "{there:?}");
             assert_eq!(there.contains(&REPLACED), path.join(REPLACED).exists());
             // The next attempt begins again, and leaves the stores alone.
-            dir.begin_replacement().unwrap();
+            dir.replacement().begin().unwrap();
             assert_eq!(text(&dir.store()), expected, "{there:?}");
             assert!(!path.join(JOINED).exists());
         }
