@@ -215,8 +215,11 @@ async fn answer(
         state.audit.impersonated(&identity.user, constraint);
     }
     let user = identity.user;
+    let query = options(&route, &request);
     let queued = Instant::now();
-    let seat = match admit(server, &user, &route, &request, &mut state.flow_schema).await {
+    let admitted =
+        admit(server, &user, (&route, query.as_ref().ok()), &request, &mut state.flow_schema).await;
+    let seat = match admitted {
         Ok(seat) => seat,
         Err(refused) => {
             let response = refused.response();
@@ -236,7 +239,7 @@ async fn answer(
     // Boxed: each arm below would otherwise have room for its whole state.
     let meter = state.meter.clone();
     let observers = (warnings, state.audit.clone(), state.meter.clone());
-    let served = Box::pin(serve(server, sender, (route, target), request, seat, observers));
+    let served = Box::pin(serve(server, sender, (route, query, target), request, seat, observers));
     state
         .measure(async {
             match limit {
@@ -320,13 +323,22 @@ fn panicked() -> Response<Body> {
 async fn admit(
     server: &Server,
     user: &User,
-    route: &Route,
+    (route, query): (&Route, Option<&Query>),
     request: &Request<RequestBody>,
     flow_schema: &mut Option<Arc<FlowSchema>>,
 ) -> Result<Seat, Refused> {
-    let (method, uri) = (request.method(), request.uri());
+    let method = request.method();
     let digest = RequestDigest::new(user, route, lower_case(method));
-    server.flow_control.admit(&digest, route, uri.query(), mutates(route, method), flow_schema).await
+    server.flow_control.admit(&digest, route, query, mutates(route, method), flow_schema).await
+}
+
+/// The options in the query of a request for a resource. An error is answered where the handler would read
+/// them: authorization comes first, and so does that the resource is served.
+fn options(route: &Route, request: &Request<RequestBody>) -> Result<Query, ApiError> {
+    match route {
+        Route::Resource(info) => Query::parse(request.uri().query(), info.options_of()),
+        Route::NonResource(_) => Ok(Query::default()),
+    }
 }
 
 /// A method as the verb of a request for no resource.
@@ -411,7 +423,7 @@ async fn impersonate(
 async fn serve(
     server: &Arc<Server>,
     sender: Sender<'_>,
-    (route, target): (Route, ServedResource),
+    (route, query, target): (Route, Result<Query, ApiError>, ServedResource),
     request: Request<RequestBody>,
     seat: Seat,
     (warnings, audit, meter): (Warnings, Recorder, Option<Arc<RequestMeter>>),
@@ -445,7 +457,7 @@ async fn serve(
             let slot = RequestSlot::new(seat.is_exempt());
             let upgrade = Upgrade::take(&mut parts.extensions);
             let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
-            let query = Query::parse(uri.query(), info.options_of())?;
+            let query = query?;
             let raw_query = uri.query().map(str::to_owned);
             let headers = parts.headers;
             let Sender { user, deadline, .. } = sender;

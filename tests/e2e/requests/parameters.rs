@@ -82,3 +82,40 @@ async fn an_integer_that_is_given_must_be_one() {
         );
     }
 }
+
+/// Options are parsed before a request is queued, and their error is still the last to be found.
+#[tokio::test]
+async fn an_integer_that_is_none_is_refused_after_all_else() {
+    let server = shared().await;
+    let mut connection = server.connect(Protocol::Http2).await;
+    let rows = [
+        (
+            "/api/v1/namespaces/default/configmaps?limit=x",
+            "jane",
+            403,
+            "configmaps is forbidden: User \"jane\"",
+        ),
+        (
+            "/api/v1/namespaces/default/nothings?limit=x",
+            "",
+            404,
+            "the server could not find the requested resource",
+        ),
+        ("/apis/nothing.example.com/v1/things?limit=x", "", 404, "404 page not found"),
+        ("/api/v1/configmaps?limit=x&timeout=y", "", 400, "invalid timeout specified in the request URL"),
+        ("/api/v1/configmaps?limit=x&timeout=1s", "", 400, "strconv.ParseInt: parsing \"x\": invalid syntax"),
+    ];
+    for (path, user, code, message) in rows {
+        let mut call = Call::get(path);
+        if !user.is_empty() {
+            call = call.header("impersonate-user", user.parse().expect("a name"));
+        }
+        let reply = connection.call(&call).await.expect(path);
+        let text = match serde_json::from_slice::<Value>(&reply.body) {
+            Ok(status) => status["message"].as_str().unwrap_or_default().to_owned(),
+            Err(_) => reply.text().to_owned(),
+        };
+        assert_eq!(reply.status.as_u16(), code, "{path}: {text}");
+        assert!(text.starts_with(message), "{path}: {text}");
+    }
+}

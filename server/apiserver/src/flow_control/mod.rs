@@ -33,7 +33,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTE
 use hyper::{Response, StatusCode};
 use parking_lot::RwLock;
 
-use plinth_api::{ApiError, Route, Verb, MASTERS_GROUP};
+use plinth_api::{ApiError, Query, Route, Verb, MASTERS_GROUP};
 use plinth_http::Body;
 
 pub use classify::RequestDigest;
@@ -157,7 +157,7 @@ impl FlowControl {
     }
 
     /// Acquires seats for a request, waiting if its level has queues. `flow_schema` is set to the request's
-    /// schema in any case.
+    /// schema in any case. Without a query that can be parsed, it is one seat: the answer will be an error.
     ///
     /// # Errors
     /// [`Refused`] when there is no space.
@@ -165,7 +165,7 @@ impl FlowControl {
         &self,
         digest: &RequestDigest<'_>,
         route: &Route,
-        query: Option<&str>,
+        query: Option<&Query>,
         mutating: bool,
         flow_schema: &mut Option<Arc<FlowSchema>>,
     ) -> Result<Seat, Refused> {
@@ -193,13 +193,13 @@ impl FlowControl {
         schema: &Arc<FlowSchema>,
         digest: &RequestDigest<'_>,
         route: &Route,
-        query: Option<&str>,
+        query: Option<&Query>,
     ) -> Result<Seat, Refused> {
         let (level, metrics) = (&schema.level, &schema.metrics);
         let (mut hash, mut seats) = (0, 1);
         if !level.is_exempt() {
             hash = shuffle::hash_flow(&schema.name, schema.distinguisher.of(digest));
-            if let Route::Resource(info) = route {
+            if let (Route::Resource(info), Some(query)) = (route, query) {
                 seats = self.sizes.seats(info, query, level.max_seats());
             }
             metrics.estimated_seats.observe(f64::from(seats));
