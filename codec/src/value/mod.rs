@@ -135,6 +135,11 @@ impl Value {
         self.at(path).and_then(Value::as_array).unwrap_or_default()
     }
 
+    /// The strings of the list at a path of object keys; its other elements are left out.
+    pub fn texts_at(&self, path: &[&str]) -> Vec<String> {
+        self.list_at(path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
     /// The object at a path of keys, created (with its parents) where absent or `null`. `None` when a value
     /// on the path is neither absent, `null` nor an object.
     pub fn object_at_mut(&mut self, path: &[&str]) -> Option<&mut Map> {
@@ -421,6 +426,13 @@ mod tests {
         assert_eq!(map.get("a"), Some(&Value::Int(2)));
         assert_eq!(duplicates, ["b"]);
         assert_eq!(map.len(), 2);
+    }
+
+    #[test]
+    fn texts_are_the_strings_of_a_list() {
+        let v = tree!({ "a": tree!({ "b": tree!(["x", 1, "y"]), "c": "z" }) });
+        assert_eq!(v.texts_at(&["a", "b"]), ["x", "y"]);
+        assert!(v.texts_at(&["a", "c"]).is_empty() && v.texts_at(&["a", "d"]).is_empty());
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub use query::{
 };
 pub use request_info::{parse_route, unescape_path, PathError, RequestInfo, Route, Verb};
 pub use user::{
-    service_account_groups, service_account_name, split_service_account, User, ANONYMOUS_USER,
+    service_account_groups, service_account_name, split_service_account, User, UserFields, ANONYMOUS_USER,
     AUTHENTICATED_GROUP, CREDENTIAL_ID_KEY, MASTERS_GROUP, NODES_GROUP, NODE_USER_PREFIX, SERVER_USER,
     SERVICE_ACCOUNTS_GROUP, UNAUTHENTICATED_GROUP,
 };

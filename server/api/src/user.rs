@@ -85,22 +85,77 @@ impl User {
 
     /// `authentication.k8s.io/v1` UserInfo.
     pub fn to_user_info(&self) -> Value {
-        let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
         let mut info = Map::new();
-        for (key, text) in [("username", &self.name), ("uid", &self.uid)] {
-            if !text.is_empty() {
-                info.insert(key, text.as_str());
+        self.insert_into(&mut info, UserFields::USER_INFO);
+        Value::Object(info)
+    }
+
+    /// The user that is a UserInfo, or is described by members of an object. What has another type is
+    /// ignored.
+    pub fn of(object: &Value, fields: UserFields) -> User {
+        let text = |key: &str| object.str_at(&[key]).unwrap_or_default().to_owned();
+        let extra = object.get("extra").and_then(Value::as_object).into_iter().flat_map(Map::iter);
+        User {
+            name: text(fields.name),
+            uid: text("uid"),
+            groups: object.texts_at(&[fields.groups]),
+            extra: extra.map(|(key, values)| (key.to_string(), values.texts_at(&[]))).collect(),
+        }
+    }
+
+    /// Adds the user to an object; what is empty is omitted.
+    pub fn insert_into(&self, object: &mut Map, fields: UserFields) {
+        self.insert_members(object, fields, |is_empty| !is_empty);
+    }
+
+    /// As [`User::insert_into`], with what is empty: CEL has no absent fields of a user.
+    pub fn insert_all_into(&self, object: &mut Map, fields: UserFields) {
+        self.insert_members(object, fields, |_| true);
+    }
+
+    fn insert_members(&self, object: &mut Map, fields: UserFields, is_shown: fn(bool) -> bool) {
+        let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
+        for (key, text) in [(fields.name, &self.name), ("uid", &self.uid)] {
+            if is_shown(text.is_empty()) {
+                object.insert(key, text.as_str());
             }
         }
-        if !self.groups.is_empty() {
-            info.insert("groups", texts(&self.groups));
+        if is_shown(self.groups.is_empty()) {
+            object.insert(fields.groups, texts(&self.groups));
         }
-        if !self.extra.is_empty() {
-            let extra: Vec<_> =
-                self.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
-            info.insert("extra", Map::from_members(extra).0);
+        if is_shown(self.extra.is_empty()) {
+            let extra = self.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
+            object.insert("extra", Map::from_members(extra).0);
         }
-        Value::Object(info)
+    }
+}
+
+/// The names of those members of a user that are not called the same in every kind; `uid` and `extra` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserFields {
+    name: &'static str,
+    groups: &'static str,
+}
+
+impl UserFields {
+    /// UserInfo, and the spec of a CertificateSigningRequest.
+    pub const USER_INFO: UserFields = UserFields { name: "username", groups: "groups" };
+    /// The spec of a SubjectAccessReview.
+    pub const ACCESS_REVIEW: UserFields = UserFields { name: "user", groups: "groups" };
+    /// The spec of a SubjectAccessReview of v1beta1.
+    pub const ACCESS_REVIEW_V1BETA1: UserFields = UserFields { name: "user", groups: "group" };
+
+    /// The members as properties of a JSON schema, without the braces around them.
+    pub fn schema(self) -> String {
+        let UserFields { name, groups } = self;
+        let texts = r#"{"type":"array","items":{"type":"string"}}"#;
+        [
+            format!(r#""{name}":{{"type":"string"}}"#),
+            r#""uid":{"type":"string"}"#.to_owned(),
+            format!(r#""{groups}":{texts}"#),
+            format!(r#""extra":{{"type":"object","additionalProperties":{texts}}}"#),
+        ]
+        .join(",")
     }
 }
 
@@ -145,6 +200,42 @@ mod tests {
             assert_eq!(split_service_account(user), parts, "{user}");
         }
         assert_eq!(split_service_account(&service_account_name("a", "b")), Some(("a", "b")));
+    }
+
+    #[test]
+    fn a_user_is_read_as_it_was_written() {
+        let mut user = User::new("jane", &["a", "b"]);
+        user.uid = "u".to_owned();
+        user.extra = [("k".to_owned(), vec!["v".to_owned()]), ("none".to_owned(), Vec::new())].into();
+        let shapes = [UserFields::USER_INFO, UserFields::ACCESS_REVIEW, UserFields::ACCESS_REVIEW_V1BETA1];
+        for user in [user.clone(), User::default()] {
+            for fields in shapes {
+                let (mut some, mut all) = (Map::new(), Map::new());
+                user.insert_into(&mut some, fields);
+                user.insert_all_into(&mut all, fields);
+                assert_eq!(all.len(), 4);
+                assert_eq!(some.is_empty(), user == User::default());
+                for object in [some, all] {
+                    assert_eq!(User::of(&Value::Object(object), fields), user, "{fields:?}");
+                }
+            }
+        }
+        let old = {
+            let mut old = Map::new();
+            user.insert_into(&mut old, UserFields::ACCESS_REVIEW_V1BETA1);
+            Value::Object(old)
+        };
+        let text = r#"{"extra":{"k":["v"],"none":[]},"group":["a","b"],"uid":"u","user":"jane"}"#;
+        assert_eq!(old, plinth_codec::json::parse(text.as_bytes()).unwrap());
+    }
+
+    #[test]
+    fn what_is_no_text_is_no_part_of_a_user() {
+        let text = r#"{"username":1,"uid":null,"groups":["a",2,null],"extra":{"k":"v","l":["x",3]}}"#;
+        let user = User::of(&plinth_codec::json::parse(text.as_bytes()).unwrap(), UserFields::USER_INFO);
+        let extra = [("k".to_owned(), Vec::new()), ("l".to_owned(), vec!["x".to_owned()])].into();
+        assert_eq!(user, User { extra, ..User::new("", &["a"]) });
+        assert_eq!(User::of(&Value::Null, UserFields::USER_INFO), User::default());
     }
 
     #[test]

@@ -112,16 +112,11 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// Omitted when there are none.
     fn texts<'t>(&mut self, key: &str, texts: impl ExactSizeIterator<Item = &'t str>) {
-        if texts.len() == 0 {
-            return;
+        if texts.len() != 0 {
+            write_texts(self.key(key), texts);
         }
-        let out = self.key(key);
-        for (i, text) in texts.enumerate() {
-            out.push(if i == 0 { b'[' } else { b',' });
-            json::write_string(text, out);
-        }
-        out.push(b']');
     }
 
     fn end(self) {
@@ -307,6 +302,18 @@ fn remove_managed_fields(object: &mut Value) {
     }
 }
 
+fn write_texts<'t>(out: &mut Vec<u8>, texts: impl Iterator<Item = &'t str>) {
+    out.push(b'[');
+    for (i, text) in texts.enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        json::write_string(text, out);
+    }
+    out.push(b']');
+}
+
+/// UserInfo in upstream's order; [`User::to_user_info`] is an object, whose members are sorted.
 fn write_user(out: &mut Vec<u8>, user: Option<&User>) {
     let mut members = Members::begin(out);
     if let Some(user) = user {
@@ -316,7 +323,7 @@ fn write_user(out: &mut Vec<u8>, user: Option<&User>) {
         if !user.extra.is_empty() {
             let mut extra = Members::begin(members.key("extra"));
             for (key, values) in &user.extra {
-                extra.texts(key, values.iter().map(String::as_str));
+                write_texts(extra.key(key), values.iter().map(String::as_str));
             }
             extra.end();
         }
@@ -448,6 +455,20 @@ mod tests {
         let line = line(&event(AuditLevel::Metadata), AuditStage::ResponseComplete);
         let expected = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"id","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/n/pods?a=\"b\"","verb":"create","user":{"username":"jane","groups":["g"]},"sourceIPs":["127.0.0.1"],"userAgent":"test","objectRef":{"resource":"pods","namespace":"n","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z","stageTimestamp":"1970-01-01T00:00:00.000000Z","annotations":{"authorization.k8s.io/decision":"allow"}}"#;
         assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
+    }
+
+    #[test]
+    fn a_user_is_written_in_upstreams_order_and_whole() {
+        let extra = [("k".to_owned(), vec!["v".to_owned()]), ("none".to_owned(), Vec::new())].into();
+        let user = User { uid: "u".into(), extra, ..User::new("jane", &["a", "b"]) };
+        let mut out = Vec::new();
+        write_user(&mut out, Some(&user));
+        let expected = r#"{"username":"jane","uid":"u","groups":["a","b"],"extra":{"k":["v"],"none":[]}}"#;
+        assert_eq!(String::from_utf8(out.clone()).unwrap(), expected);
+        assert_eq!(json::parse(&out).unwrap(), user.to_user_info());
+        out.clear();
+        write_user(&mut out, None);
+        assert_eq!(out, b"{}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::Authenticated;
 use crate::egress::{AnswerCache, KubeconfigError, Service};
-use plinth_api::User;
+use plinth_api::{User, UserFields};
 
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -121,12 +121,8 @@ fn key(token: &str, wanted: &[String]) -> [u8; 32] {
 
 /// Parses the answer. A review without audiences is valid for this server's own.
 pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result<Answer, TokenWebhookError> {
-    let texts = |list: Option<&Value>| -> Vec<String> {
-        let list = list.and_then(Value::as_array).unwrap_or_default();
-        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
     let status = |key: &str| review.at(&["status", key]);
-    let named = texts(status("audiences"));
+    let named = review.texts_at(&["status", "audiences"]);
     let speaks_for = if named.is_empty() { own.to_vec() } else { named };
     let audiences: Vec<String> = wanted.iter().filter(|a| speaks_for.contains(a)).cloned().collect();
     if audiences.is_empty() && !wanted.is_empty() {
@@ -138,18 +134,7 @@ pub fn parse_review(review: &Value, wanted: &[String], own: &[String]) -> Result
             None => Ok(None),
         };
     }
-    let text = |key: &str| review.str_at(&["status", "user", key]).unwrap_or_default().to_owned();
-    let extra = review.at(&["status", "user", "extra"]).and_then(Value::as_object);
-    let user = User {
-        name: text("username"),
-        uid: text("uid"),
-        groups: texts(review.at(&["status", "user", "groups"])),
-        extra: extra
-            .into_iter()
-            .flat_map(Map::iter)
-            .map(|(key, values)| (key.to_string(), texts(Some(values))))
-            .collect(),
-    };
+    let user = status("user").map(|user| User::of(user, UserFields::USER_INFO)).unwrap_or_default();
     Ok(Some((Arc::new(user.authenticated()), audiences)))
 }
 

@@ -85,7 +85,6 @@ impl DeleteOptions {
     /// DeleteOptions from an object.
     pub fn of_tree(tree: &Value) -> DeleteOptions {
         let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
-        let dry_run = tree.list_at(&["dryRun"]);
         let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
         DeleteOptions {
             grace_period_seconds: tree.at(&["gracePeriodSeconds"]).and_then(Value::as_int),
@@ -93,7 +92,7 @@ impl DeleteOptions {
             orphan_dependents: flag("orphanDependents"),
             uid: text(&["preconditions", "uid"]),
             resource_version: text(&["preconditions", "resourceVersion"]),
-            dry_run: dry_run.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            dry_run: tree.texts_at(&["dryRun"]),
             ignore_store_read_error: flag("ignoreStoreReadErrorWithClusterBreakingPotential") == Some(true),
         }
     }

@@ -2,15 +2,13 @@
 //!
 //! Upstream: kubernetes `pkg/registry/authorization` and `pkg/apis/authorization/validation`.
 
-use std::collections::BTreeMap;
-
 use plinth_codec::selector::{FieldRequirement, FieldSelector, LabelSelector, Operator, Requirement};
 use plinth_codec::{names, tree, Map, Value};
 
 use crate::authz::rbac::rules::PolicyRule;
 use crate::authz::{Attributes, ResourceTarget, Selectors, Verdict};
 use crate::context::Context;
-use plinth_api::{ApiError, Cause, User};
+use plinth_api::{ApiError, Cause, User, UserFields};
 
 const GROUP: &str = "authorization.k8s.io";
 
@@ -31,7 +29,7 @@ pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiErr
     let user = match is_self {
         true => &*cx.user,
         false => {
-            named = subject(spec);
+            named = User::of(spec, UserFields::ACCESS_REVIEW);
             &named
         }
     };
@@ -75,20 +73,6 @@ pub(super) async fn access(cx: &Context, review: &Value) -> Result<Value, ApiErr
         status.insert("evaluationError", errors.join("; "));
     }
     Ok(Value::Object(status))
-}
-
-/// The user that a review is about.
-fn subject(spec: &Value) -> User {
-    let text = |key: &str| spec.str_at(&[key]).unwrap_or_default().to_owned();
-    let extra = spec.get("extra").and_then(Value::as_object).into_iter().flat_map(Map::iter);
-    let extra: BTreeMap<String, Vec<String>> =
-        extra.map(|(key, values)| (key.to_string(), texts(Some(values)))).collect();
-    User { name: text("user"), uid: text("uid"), groups: texts(spec.get("groups")), extra }
-}
-
-fn texts(list: Option<&Value>) -> Vec<String> {
-    let list = list.and_then(Value::as_array).unwrap_or_default();
-    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Non-resource attributes in JSON, as upstream's internal type.
@@ -175,7 +159,7 @@ fn selector_errors(selector: &Value, path: &str, errors: &mut Vec<Cause>) {
     for (i, requirement) in requirements.iter().enumerate() {
         let path = format!("{path}.requirements[{i}]");
         let key = requirement.str_at(&["key"]).unwrap_or_default();
-        let values = texts(requirement.get("values"));
+        let values = requirement.texts_at(&["values"]);
         if !of_labels && key.is_empty() {
             errors.push(Cause::required(format!("{path}.key"), "must be specified"));
         }
@@ -250,7 +234,7 @@ fn field_requirement(requirement: &Value) -> Option<FieldRequirement> {
         "NotIn" => false,
         _ => return None,
     };
-    let [value] = texts(requirement.get("values")).try_into().ok()?;
+    let [value] = requirement.texts_at(&["values"]).try_into().ok()?;
     let field = requirement.str_at(&["key"])?.into();
     Some(FieldRequirement { field, equal, value: value.into() })
 }
@@ -263,7 +247,7 @@ fn label_requirement(requirement: &Value) -> Option<Requirement> {
         "DoesNotExist" => Operator::DoesNotExist,
         _ => return None,
     };
-    Requirement::new(requirement.str_at(&["key"])?, operator, texts(requirement.get("values"))).ok()
+    Requirement::new(requirement.str_at(&["key"])?, operator, requirement.texts_at(&["values"])).ok()
 }
 
 /// A SelfSubjectRulesReview with its status. Upstream returns neither spec nor metadata of the request.

@@ -114,12 +114,7 @@ fn set_spec(request: &mut Value, key: &str, value: Value) {
 }
 
 fn audiences(request: &Value) -> Vec<String> {
-    texts(request.at(&["spec", "audiences"]))
-}
-
-fn texts(list: Option<&Value>) -> Vec<String> {
-    let list = list.and_then(Value::as_array).unwrap_or_default();
-    list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    request.texts_at(&["spec", "audiences"])
 }
 
 fn expiration(request: &Value) -> i64 {
@@ -205,7 +200,7 @@ pub(super) async fn review(cx: &Context, review: &Value) -> Result<Value, ApiErr
     if token.is_empty() {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
-    let wanted = texts(review.at(&["spec", "audiences"]));
+    let wanted = audiences(review);
     let mut status = Map::new();
     match cx.server.authenticator.review(token, &wanted).await {
         Ok(found) => {

@@ -4,9 +4,10 @@
 
 use std::sync::LazyLock;
 
+use plinth_api::UserFields;
 use plinth_cel::{Environment, VariableType};
 
-/// Schema of `request`.
+/// Schema of `request`, without the members of the user.
 const REQUEST: &str = r#"{"type":"object","properties":{
     "kind":{"type":"object","properties":{
         "group":{"type":"string"},"version":{"type":"string"},"kind":{"type":"string"}}},
@@ -21,11 +22,7 @@ const REQUEST: &str = r#"{"type":"object","properties":{
     "name":{"type":"string"},
     "namespace":{"type":"string"},
     "operation":{"type":"string"},
-    "userInfo":{"type":"object","properties":{
-        "username":{"type":"string"},
-        "uid":{"type":"string"},
-        "groups":{"type":"array","items":{"type":"string"}},
-        "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}}}},
+    "userInfo":{"type":"object","properties":{USER}},
     "dryRun":{"type":"boolean"},
     "options":{"x-kubernetes-int-or-string":true}}}"#;
 
@@ -58,11 +55,12 @@ const NAMESPACE: &str = r#"{"type":"object","properties":{
 pub fn environment(params: bool, authorizer: bool) -> &'static Environment {
     type Lazy = LazyLock<Environment>;
     static BARE: Lazy = Lazy::new(|| {
+        let request = REQUEST.replace("USER", &UserFields::USER_INFO.schema());
         Environment::default()
             .with("object", VariableType::Any)
             .with("oldObject", VariableType::Any)
             .with("namespaceObject", VariableType::of_schema(NAMESPACE))
-            .with("request", VariableType::of_schema(REQUEST))
+            .with("request", VariableType::of_schema(&request))
     });
     static PARAMS: Lazy = Lazy::new(|| BARE.clone().with("params", VariableType::Any));
     static AUTHORIZER: Lazy = Lazy::new(|| asking(&BARE));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use plinth_api::{timestamp_now, User};
+use plinth_api::{timestamp_now, User, UserFields};
 use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{Selectable, SelectableField};
@@ -71,11 +71,7 @@ fn record_requester(request: &mut Value, user: &User) {
     for key in ["username", "uid", "groups", "extra"] {
         spec.remove(key);
     }
-    if let Value::Object(info) = user.to_user_info() {
-        for (key, value) in info.iter() {
-            spec.insert(key.clone(), value.clone());
-        }
-    }
+    user.insert_into(spec, UserFields::USER_INFO);
 }
 
 /// The spec is immutable; conditions get their timestamps.

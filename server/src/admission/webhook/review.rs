@@ -140,7 +140,6 @@ pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
             Some(json::parse(&decoded).map_err(|e| format!("response.patch: {e}"))?)
         }
     };
-    let warnings = response.list_at(&["warnings"]);
     let annotations = response.get("auditAnnotations").and_then(Value::as_object);
     let annotations = annotations.into_iter().flat_map(plinth_codec::Map::iter);
     let annotations =
@@ -149,7 +148,7 @@ pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
         allowed: response.get("allowed").and_then(Value::as_bool) == Some(true),
         patch,
         result: response.get("status").filter(|status| !status.is_null()).cloned(),
-        warnings: warnings.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        warnings: response.texts_at(&["warnings"]),
         audit_annotations: annotations.collect(),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plinth_codec::Value;
 
 use super::request::{add_condition, update};
-use plinth_api::{ApiError, User};
+use plinth_api::{ApiError, User, UserFields};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Server;
 use plinth_kinds::certificate_signing_request as csr;
@@ -15,7 +15,8 @@ use plinth_pki::{kubelet_client_error, CertificateRequest, KUBELET_CLIENT_SIGNER
 pub(super) async fn approve(server: &Arc<Server>, request: &Value) -> Result<(), ApiError> {
     let decided = csr::has(request, "Approved") || csr::has(request, "Denied");
     let Some(parsed) = parse_for_a_node(request).filter(|_| !decided) else { return Ok(()) };
-    let sender = sender(request);
+    // Who created the request, as recorded in it.
+    let sender = request.get("spec").map(|spec| User::of(spec, UserFields::USER_INFO)).unwrap_or_default();
     let own = parsed.subject.common_name() == sender.name;
     let permissions = [
         (own, "selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
@@ -46,24 +47,4 @@ fn parse_for_a_node(request: &Value) -> Option<CertificateRequest> {
     }
     let parsed = csr::read(request).ok()?;
     kubelet_client_error(&parsed, &csr::usages(request)).is_none().then_some(parsed)
-}
-
-/// The user who created the request, as recorded in it.
-fn sender(request: &Value) -> User {
-    let text = |key: &str| request.str_at(&["spec", key]).unwrap_or_default().to_owned();
-    let texts = |list: Option<&Value>| -> Vec<String> {
-        let list = list.and_then(Value::as_array).unwrap_or_default();
-        list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let extra = request.at(&["spec", "extra"]).and_then(Value::as_object);
-    User {
-        name: text("username"),
-        uid: text("uid"),
-        groups: texts(request.at(&["spec", "groups"])),
-        extra: extra
-            .into_iter()
-            .flat_map(plinth_codec::Map::iter)
-            .map(|(key, values)| (key.to_string(), texts(Some(values))))
-            .collect(),
-    }
 }

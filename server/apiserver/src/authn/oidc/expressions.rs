@@ -5,22 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use plinth_cel::{Activation, Budget, Environment, Expression, Output, VariableType, OUT_OF_BUDGET};
-use plinth_codec::{tree, Value};
+use plinth_codec::{Map, Value};
 
 use super::authenticators::{JwtAuthenticator, PrefixedClaim};
 use super::claims::OidcError;
-use plinth_api::User;
-
-const USER: &str = r#"{"type":"object","properties":{
-    "username":{"type":"string"},
-    "uid":{"type":"string"},
-    "groups":{"type":"array","items":{"type":"string"}},
-    "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}}}}"#;
+use plinth_api::{User, UserFields};
 
 static CLAIMS: LazyLock<Environment> =
     LazyLock::new(|| Environment::default().with("claims", VariableType::Any));
-static USERS: LazyLock<Environment> =
-    LazyLock::new(|| Environment::default().with("user", VariableType::of_schema(USER)));
+static USERS: LazyLock<Environment> = LazyLock::new(|| {
+    let user = format!(r#"{{"type":"object","properties":{{{}}}}}"#, UserFields::USER_INFO.schema());
+    Environment::default().with("user", VariableType::of_schema(&user))
+});
 
 /// A validation rule and its error message.
 #[derive(Debug)]
@@ -185,18 +181,9 @@ impl Expressions {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        let texts = |texts: &[String]| Value::Array(texts.iter().map(|t| Value::from(t.as_str())).collect());
-        let mut extra = plinth_codec::Map::new();
-        for (key, values) in &user.extra {
-            extra.insert(key.as_str(), texts(values));
-        }
-        let value = tree!({
-            "username": user.name.as_str(),
-            "uid": user.uid.as_str(),
-            "groups": texts(&user.groups),
-            "extra": Value::Object(extra),
-        });
-        check(&USERS, &self.user_rules, "user", &value)
+        let mut value = Map::new();
+        user.insert_all_into(&mut value, UserFields::USER_INFO);
+        check(&USERS, &self.user_rules, "user", &Value::Object(value))
             .map_err(|why| claim_error("error evaluating user info validation rule", &why))
     }
 }

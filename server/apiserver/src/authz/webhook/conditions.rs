@@ -14,11 +14,12 @@ use plinth_codec::{Map, Value};
 
 use super::review;
 use crate::authz::{aggregate, Attributes, Target};
+use plinth_api::UserFields;
 
 /// Maximum number of conditions per webhook.
 const MAX_CONDITIONS: usize = 64;
 
-/// Schema of `request`.
+/// Schema of `request`, without the members of the user.
 const REQUEST: &str = r#"{"type":"object","properties":{
     "resourceAttributes":{"type":"object","properties":{
         "namespace":{"type":"string"},
@@ -39,13 +40,12 @@ const REQUEST: &str = r#"{"type":"object","properties":{
                 "key":{"type":"string"},"operator":{"type":"string"},
                 "values":{"type":"array","items":{"type":"string"}}}}}}}}},
     "nonResourceAttributes":{"type":"object","properties":{"path":{"type":"string"},"verb":{"type":"string"}}},
-    "user":{"type":"string"},
-    "groups":{"type":"array","items":{"type":"string"}},
-    "extra":{"type":"object","additionalProperties":{"type":"array","items":{"type":"string"}}},
-    "uid":{"type":"string"}}}"#;
+    USER}}"#;
 
-static ENVIRONMENT: LazyLock<Environment> =
-    LazyLock::new(|| Environment::default().with("request", VariableType::of_schema(REQUEST)));
+static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
+    let request = REQUEST.replace("USER", &UserFields::ACCESS_REVIEW.schema());
+    Environment::default().with("request", VariableType::of_schema(&request))
+});
 
 /// The conditions of one webhook, which must all be true. Immutable.
 #[derive(Debug, Default)]
@@ -109,14 +109,8 @@ impl Conditions {
 fn request(attributes: &Attributes<'_>) -> Value {
     const ATTRIBUTES: [&str; 7] =
         ["namespace", "verb", "group", "version", "resource", "subresource", "name"];
-    let user = attributes.user;
-    let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
-    let extra = user.extra.iter().map(|(key, values)| (key.as_str().into(), texts(values).into())).collect();
     let mut request = Map::new();
-    request.insert("user", user.name.as_str());
-    request.insert("uid", user.uid.as_str());
-    request.insert("groups", texts(&user.groups));
-    request.insert("extra", Map::from_members(extra).0);
+    attributes.user.insert_all_into(&mut request, UserFields::ACCESS_REVIEW);
     match attributes.target {
         Target::Resource(target) => {
             let mut members = review::resource_attributes(attributes.verb, &target);

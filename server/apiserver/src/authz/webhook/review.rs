@@ -4,6 +4,7 @@ use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
 
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
+use plinth_api::UserFields;
 
 /// API version of the SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -28,7 +29,6 @@ pub struct AccessReviewStatus {
 
 /// Encodes a review.
 pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) -> Vec<u8> {
-    let user = attributes.user;
     let mut spec = Map::new();
     match attributes.target {
         Target::Resource(target) => {
@@ -38,23 +38,11 @@ pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) 
             spec.insert("nonResourceAttributes", filled(&[("path", path), ("verb", attributes.verb)]));
         }
     }
-    let texts = |list: &[String]| list.iter().map(|t| Value::from(t.as_str())).collect::<Vec<_>>();
-    let (api_version, groups) = match version {
-        AccessReviewVersion::V1 => ("authorization.k8s.io/v1", "groups"),
-        AccessReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", "group"),
+    let (api_version, fields) = match version {
+        AccessReviewVersion::V1 => ("authorization.k8s.io/v1", UserFields::ACCESS_REVIEW),
+        AccessReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", UserFields::ACCESS_REVIEW_V1BETA1),
     };
-    for (key, text) in [("user", &user.name), ("uid", &user.uid)] {
-        if !text.is_empty() {
-            spec.insert(key, text.as_str());
-        }
-    }
-    if !user.groups.is_empty() {
-        spec.insert(groups, texts(&user.groups));
-    }
-    if !user.extra.is_empty() {
-        let extra = user.extra.iter().map(|(k, v)| (k.as_str().into(), texts(v).into())).collect();
-        spec.insert("extra", Map::from_members(extra).0);
-    }
+    attributes.user.insert_into(&mut spec, fields);
     let review = tree!({
         "apiVersion": api_version,
         "kind": "SubjectAccessReview",
