@@ -40,12 +40,13 @@ pub const ORDERED_CRATES: [&str; 19] = [
 ];
 
 /// The modules of the request path (`server/apiserver/src`) from the lowest to the highest.
-pub const REQUEST_PATH: [&str; 28] = [
+pub const REQUEST_PATH: [&str; 29] = [
     "flags",
     "private_files",
     "error_log",
     "request_log",
     "catch_panic",
+    "token_bucket",
     "large_requests",
     "metrics",
     "traces",

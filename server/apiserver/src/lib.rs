@@ -62,4 +62,5 @@ pub mod request_log;
 pub mod selection;
 mod served_resource;
 pub mod stored_objects;
+pub mod token_bucket;
 pub mod traces;

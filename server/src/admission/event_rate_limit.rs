@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::call::Call;
 use super::section::decode_section;
 use plinth_api::{ApiError, Cause, ConfigKind, Reason};
+use plinth_apiserver::token_bucket::{TokenBucket, TokenRate};
 
 pub(super) const NAME: &str = "EventRateLimit";
 /// Default number of buckets of a limit.
@@ -60,58 +61,41 @@ impl Kind {
     }
 }
 
-/// A token bucket, and when it was last updated.
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    left: f64,
-    at: Instant,
-}
-
 /// One limit. The lock of its buckets is held for a lookup, or a pass over all of them when there are too
 /// many.
 #[derive(Debug)]
 struct Limit {
     kind: Kind,
-    /// Events per second.
-    rate: f64,
-    /// Burst size.
-    burst: f64,
+    /// Of events.
+    rate: TokenRate,
     most: usize,
-    buckets: Mutex<HashMap<String, Bucket>>,
+    buckets: Mutex<HashMap<String, TokenBucket>>,
 }
 
 impl Limit {
-    fn filled(&self, bucket: &Bucket, now: Instant) -> f64 {
-        let waited = now.saturating_duration_since(bucket.at).as_secs_f64();
-        (bucket.left + waited * self.rate).min(self.burst)
-    }
-
     /// Takes a token if there is one.
     fn take_token(&self, key: &str, now: Instant) -> bool {
         let mut buckets = self.buckets.lock();
         if !buckets.contains_key(key) && buckets.len() >= self.most {
             self.make_room(&mut buckets, now);
         }
-        let bucket = buckets.entry(key.to_owned()).or_insert(Bucket { left: self.burst, at: now });
-        let left = self.filled(bucket, now);
-        let takes = left >= 1.0;
-        *bucket = Bucket { left: if takes { left - 1.0 } else { left }, at: now };
-        takes
+        let bucket = buckets.entry(key.to_owned()).or_insert_with(|| TokenBucket::full(&self.rate, now));
+        bucket.try_take(&self.rate, now)
     }
 
     /// Removes full buckets, which are equivalent to absent ones; if there are none, the half that is least
     /// recently used.
-    fn make_room(&self, buckets: &mut HashMap<String, Bucket>, now: Instant) {
-        buckets.retain(|_, bucket| self.filled(bucket, now) < self.burst);
+    fn make_room(&self, buckets: &mut HashMap<String, TokenBucket>, now: Instant) {
+        buckets.retain(|_, bucket| !bucket.is_full(&self.rate, now));
         if buckets.len() < self.most {
             return;
         }
-        let mut times: Vec<Instant> = buckets.values().map(|bucket| bucket.at).collect();
+        let mut times: Vec<Instant> = buckets.values().map(TokenBucket::used_at).collect();
         let middle = times.len() / 2;
         if middle < times.len() {
             let (_, median, _) = times.select_nth_unstable(middle);
             let median = *median;
-            buckets.retain(|_, bucket| bucket.at > median);
+            buckets.retain(|_, bucket| bucket.used_at() > median);
         }
     }
 }
@@ -190,8 +174,8 @@ fn limit_of(entry: &LimitEntry, i: usize) -> Result<Limit, String> {
         given => usize::try_from(given)
             .map_err(|_| format!("{at}.cacheSize: Invalid value: {given}: must not be negative"))?,
     };
-    let (rate, burst) = (f64::from(entry.qps), f64::from(entry.burst));
-    Ok(Limit { kind, rate, burst, most, buckets: Mutex::default() })
+    let rate = TokenRate::new(f64::from(entry.qps), entry.burst.unsigned_abs());
+    Ok(Limit { kind, rate, most, buckets: Mutex::default() })
 }
 
 /// Denies an event beyond a limit.
