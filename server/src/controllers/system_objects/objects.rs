@@ -10,7 +10,7 @@ use plinth_codec::{tree, Value};
 use super::rbac;
 use super::reconcile_object::reconcile_object;
 use crate::members;
-use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
+use plinth_api::{find_condition, is_deleting, metadata_text, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal::{ensure, update};
 use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
@@ -241,26 +241,13 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
     };
     let ready = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        let is_set = new.at(&["status", "conditions"]).and_then(Value::as_array).is_some_and(|conditions| {
-            conditions.iter().any(|condition| {
-                condition.str_at(&["type"]) == Some("Ready")
-                    && condition.str_at(&["status"]) != Some("Unknown")
-            })
-        });
+        let condition = find_condition(&new, "Ready");
+        let is_set = condition.is_some_and(|condition| condition.str_at(&["status"]) != Some("Unknown"));
         let differs = new.at(&["spec", "cidrs"]) != Some(&networks);
         if is_set || differs || is_deleting(&new) {
             return Ok(new);
         }
-        let condition = tree!({
-            "type": "Ready",
-            "status": "True",
-            "reason": "",
-            "message": "Kubernetes default Service CIDR is ready",
-            "lastTransitionTime": Timestamp::now().to_rfc3339(),
-        });
-        if let Some(object) = new.as_object_mut() {
-            object.insert("status", tree!({ "conditions": tree!([condition]) }));
-        }
+        set_condition(&mut new, "Ready", "True", "", "Kubernetes default Service CIDR is ready");
         Ok(new)
     };
     let ignore_not_found = |outcome: Result<(), ApiError>| match outcome {
