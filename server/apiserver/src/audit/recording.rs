@@ -6,13 +6,13 @@ use std::sync::Arc;
 use hyper::header::{HeaderMap, CONTENT_TYPE};
 use parking_lot::Mutex;
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::{cbor, json, protobuf, tree, yaml, Value};
+use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
 use super::counters::EventLost;
 use super::event::Event;
 use super::policy::AuditStage;
 use super::sinks::Sinks;
-use plinth_api::Latencies;
+use plinth_api::{success_status, Latencies};
 
 /// A recorded request. The lock is held to change or encode the event, never across an await.
 pub(super) struct Recording {
@@ -79,8 +79,11 @@ impl Drop for Recording {
         if written & ENDED != 0 {
             return;
         }
-        let disconnected =
-            || (200, Some(tree!({ "status": "Success", "message": "Connection closed early" })));
+        let disconnected = || {
+            let mut status = success_status();
+            status.insert("message", "Connection closed early");
+            (200, Some(Value::Object(status)))
+        };
         self.event.get_mut().response.get_or_insert_with(disconnected);
         if written & STARTED == 0 && (self.long_running || self.unauthenticated) {
             self.write_now(AuditStage::ResponseStarted);
