@@ -207,6 +207,58 @@ async fn a_proxy_says_that_it_leads_nowhere_before_it_redirects() {
     }
 }
 
+/// Endpoints are looked for by the name of the port, also where it has none. What is found is no address that
+/// a proxy may connect to, so that nothing is sent.
+#[tokio::test]
+async fn a_service_is_reached_at_a_ready_endpoint_with_its_port() {
+    let server = shared().await;
+    let namespace = namespace(&server.client().await, "endpoints").await;
+    let mut connection = server.connect(Protocol::Http2).await;
+    let services = format!("/api/v1/namespaces/{namespace}/services");
+    let named =
+        json!([{"name": "web", "port": 80}, {"name": "idle", "port": 81}, {"name": "lost", "port": 82}]);
+    for (name, ports) in [("named", named), ("plain", json!([{"port": 80}]))] {
+        let service = json!({"metadata": {"name": name}, "spec": {"ports": ports}}).to_string();
+        connection.must(&Call::new(Method::POST, &services).body(JSON, service)).await.expect("a service");
+    }
+    // Name and service of a slice, its port, whether its endpoints are ready
+    let slices = [
+        ("idle", "named", json!({"name": "idle", "port": 8081}), false),
+        ("web", "named", json!({"name": "web", "port": 8080}), true),
+        ("plain", "plain", json!({"port": 8080}), true),
+    ];
+    for (name, service, port, is_ready) in slices {
+        let slice = json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["239.1.1.1"], "conditions": {"ready": is_ready}}],
+            "ports": [port],
+        });
+        let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+        let call = Call::new(Method::POST, path).body(JSON, slice.to_string());
+        connection.must(&call).await.expect("a slice");
+    }
+    let found = || (400, "address not allowed".to_owned());
+    let none = |id: &str| (503, format!("no endpoints available for service \"{id}\""));
+    let rows = [
+        ("named:web", found()),
+        ("http:named:80", found()),
+        ("plain", found()),
+        ("plain:80", found()),
+        ("named", none("named")),
+        ("named:idle", none("named:idle")),
+        ("named:82", none("named:82")),
+        ("plain:web", none("plain:web")),
+        ("named:8080", (503, "no service port 8080 found for service \"named\"".to_owned())),
+    ];
+    for (id, expected) in rows {
+        let reply = connection.call(&Call::get(format!("{services}/{id}/proxy/x"))).await.expect("an answer");
+        let status: Value = serde_json::from_slice(&reply.body).expect("a Status");
+        let message = status["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!((reply.status.as_u16(), message), expected, "{id}");
+    }
+}
+
 #[tokio::test]
 async fn large_answers_are_compressed_for_those_who_ask() {
     let server = shared().await;

@@ -16,7 +16,7 @@ use plinth_storage::{decode_object, Header, Store};
 /// The Service of the API server itself.
 const OWN_SERVICE: (&str, &str, u16) = ("default", "kubernetes", 443);
 /// Label of an EndpointSlice: the name of its Service.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Slices of a Service among whose endpoints one is chosen: users make as many as they like.
 const MAX_SLICES: usize = 100;
 
@@ -92,10 +92,9 @@ impl ServiceResolver {
             false => cluster_address(&service, target),
             true => {
                 let port = routed_port(&service, target)?;
-                let slices = slices(store, &target.namespace, &target.name).await?;
                 let family = service.list_at(&["spec", "ipFamilies"]).first().and_then(Value::as_str);
-                let none = || ResolveError::NoEndpoints(target.name.clone());
-                endpoint(&slices, port, family, offset()).ok_or_else(none)
+                let found = find_endpoint(store, (&target.namespace, &target.name), port, family).await?;
+                found.ok_or_else(|| ResolveError::NoEndpoints(target.name.clone()))
             }
         }
     }
@@ -123,14 +122,40 @@ pub async fn read(store: &Store, target: &ServicePort) -> Result<Option<Value>, 
 /// # Errors
 /// When the store cannot be read.
 pub async fn slices(store: &Store, namespace: &str, service: &str) -> Result<Vec<Value>, ApiError> {
+    slices_that(store, (namespace, service), |earlier, slice| earlier.is_empty() || has_ready(slice)).await
+}
+
+/// A ready endpoint of a Service with the named port, any of them; the name is empty for a port without one.
+/// Those of `family`, if given, are preferred.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) async fn find_endpoint(
+    store: &Store,
+    service: (&str, &str),
+    port: &str,
+    family: Option<&str>,
+) -> Result<Option<Address>, ApiError> {
+    let wanted = port.to_owned();
+    let is_usable = move |_: &[Value], slice: &Value| port_of(slice, &wanted).is_some() && has_ready(slice);
+    let slices = slices_that(store, service, is_usable).await?;
+    Ok(endpoint(&slices, port, family, offset()))
+}
+
+/// The EndpointSlices of a Service that `is_wanted` beside those before, a hundred at most.
+async fn slices_that(
+    store: &Store,
+    (namespace, service): (&str, &str),
+    is_wanted: impl Fn(&[Value], &Value) -> bool + Send + 'static,
+) -> Result<Vec<Value>, ApiError> {
     let registry = store.registry();
     let Some(slices) = registry.internal("discovery.k8s.io", "v1", "endpointslices") else {
         return Ok(Vec::new());
     };
     let service = service.to_owned();
     let is_own = move |header: &Header<'_>| header.label(SERVICE_NAME) == Some(&*service);
-    let add = |found: &mut Vec<Value>, slice: Value| {
-        if found.is_empty() || slice.list_at(&["endpoints"]).iter().any(is_ready) {
+    let add = move |found: &mut Vec<Value>, slice: Value| {
+        if is_wanted(found, &slice) {
             found.push(slice);
         }
         if found.len() < MAX_SLICES {
@@ -176,9 +201,11 @@ pub fn port_name(service: &Value, number: u16) -> Option<&str> {
 
 /// Whether some slice has a ready endpoint and the named port.
 pub fn has_available_endpoint(slices: &[Value], port: &str) -> bool {
-    let has =
-        |slice: &Value| slice.list_at(&["endpoints"]).iter().any(is_ready) && port_of(slice, port).is_some();
-    slices.iter().any(has)
+    slices.iter().any(|slice| has_ready(slice) && port_of(slice, port).is_some())
+}
+
+fn has_ready(slice: &Value) -> bool {
+    slice.list_at(&["endpoints"]).iter().any(is_ready)
 }
 
 /// A ready endpoint with the named port, from the slices of the family first. `offset` spreads requests over
@@ -280,6 +307,9 @@ mod tests {
         assert_eq!(found.into_iter().collect::<Vec<_>>(), ["10.0.0.1", "10.0.0.2"]);
         assert_eq!(endpoint(&slices[..2], "https", Some("IPv4"), 0).unwrap().host, "fd00::1");
         assert_eq!(endpoint(&slices, "", None, 0).unwrap().port, 9, "a port without a name");
+        let named =
+            parse(r#"{"ports":[{"name":"https","port":1}],"endpoints":[{"addresses":["10.0.0.1"]}]}"#);
+        assert_eq!(endpoint(&[named], "", None, 0), None, "no port without a name");
         assert!(
             endpoint(&slices[1..2], "https", None, 3).is_none() && endpoint(&[], "https", None, 3).is_none()
         );

@@ -5,14 +5,13 @@
 //! `pkg/kubelet/client`.
 
 use std::net::IpAddr;
-use std::ops::ControlFlow;
 
 use plinth_codec::Value;
 
 use crate::context::Context;
-use crate::egress::resolver::SERVICE_NAME;
+use crate::egress::resolver::{find_endpoint, Address};
 use plinth_api::{metadata_text, ApiError, Reason, Verb};
-use plinth_storage::{decode_object, Header};
+use plinth_storage::decode_object;
 
 /// Default port of a kubelet.
 const KUBELET_PORT: i64 = 10250;
@@ -266,7 +265,7 @@ pub(super) async fn of_pod_port(cx: &Context, path: &str) -> Result<Destination,
     Ok(Destination { scheme, host: host.to_owned(), port, target, guarded: true, failure: SERVICE })
 }
 
-/// A ready endpoint of a service, by name or number of its port.
+/// A ready endpoint of a service, by name or number of its port; without either, of a port that has no name.
 pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, ApiError> {
     let id = &cx.info.name;
     let invalid = || ApiError::bad_request(format!("invalid service request {id:?}"));
@@ -289,39 +288,13 @@ pub(super) async fn of_service(cx: &Context, path: &str) -> Result<Destination, 
         }
         None => port,
     };
-    let slices = cx
-        .registry
-        .internal("discovery.k8s.io", "v1", "endpointslices")
-        .ok_or_else(ApiError::no_such_resource)?;
-    let (name, wanted) = (name.to_owned(), wanted.to_owned());
-    let is_own = move |header: &Header<'_>| header.label(SERVICE_NAME) == Some(&*name);
-    let find = move |found: &mut Option<(String, u16)>, slice: Value| {
-        *found = endpoint(&slice, &wanted);
-        if found.is_some() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    };
-    let found = cx.server.store.visit(slices, &cx.info.namespace, is_own, None, find).await?;
+    let found = find_endpoint(&cx.server.store, (&cx.info.namespace, name), wanted, None).await?;
     let none = || {
         let what = format!("no endpoints available for service {id:?}");
         ApiError::new(503, Reason::ServiceUnavailable, what)
     };
-    let (host, port) = found.ok_or_else(none)?;
+    let Address { host, port } = found.ok_or_else(none)?;
     Ok(Destination { scheme, host, port, target: with_query(cx, path), guarded: true, failure: SERVICE })
-}
-
-/// The first ready address of a slice with that port; without a name the first port.
-fn endpoint(slice: &Value, port: &str) -> Option<(String, u16)> {
-    let ports = slice.list_at(&["ports"]);
-    let port = ports.iter().find(|p| port.is_empty() || p.str_at(&["name"]).unwrap_or_default() == port)?;
-    let number = u16::try_from(port.get("port").and_then(Value::as_int)?).ok()?;
-    let endpoints = slice.list_at(&["endpoints"]);
-    let ready = |e: &&Value| e.at(&["conditions", "ready"]).and_then(Value::as_bool) != Some(false);
-    let address =
-        endpoints.iter().filter(ready).find_map(|e| e.get("addresses")?.as_array()?.first()?.as_str())?;
-    Some((address.to_owned(), number))
 }
 
 /// The kubelet, or another port of its node.
@@ -419,15 +392,5 @@ mod tests {
         assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
         let options = parse(r#"{"follow":true,"tailLines":5}"#);
         assert_eq!(log_query(&options), "follow=true&tailLines=5");
-    }
-
-    #[test]
-    fn a_ready_endpoint_with_the_port() {
-        let slice = parse(
-            r#"{"ports":[{"name":"http","port":8080},{"name":"m","port":9}],"endpoints":[{"addresses":["10.0.0.1"],"conditions":{"ready":false}},{"addresses":["10.0.0.2"]}]}"#,
-        );
-        assert_eq!(endpoint(&slice, "m"), Some(("10.0.0.2".to_owned(), 9)));
-        assert_eq!(endpoint(&slice, ""), Some(("10.0.0.2".to_owned(), 8080)));
-        assert_eq!(endpoint(&slice, "other"), None);
     }
 }
