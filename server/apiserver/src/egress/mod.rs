@@ -5,6 +5,7 @@
 //! | [`connection`] | DNS, TCP, TLS, HTTP/1.1 |
 //! | [`tls`] | which servers a client trusts, and its own certificate |
 //! | [`client`] | requests to one service over pooled connections |
+//! | `client_cache` | clients by what their TLS settings and connections depend on |
 //! | [`pool`] | idle connections |
 //! | [`resolver`] | addresses of Services |
 //! | [`remote`] | requests to the API servers of remote APIs |
@@ -21,6 +22,7 @@
 
 mod answer_cache;
 pub mod client;
+mod client_cache;
 pub mod connection;
 pub mod forward;
 pub mod kubeconfig;

@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use plinth_codec::base64_text;
 
 use super::client::{Bounds, Origin, DEFAULT_AGENT};
+use super::client_cache::{ClientCache, MAX_CLIENTS};
 use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 pub use super::slots::Slot;
@@ -36,8 +37,6 @@ use plinth_storage::Store;
 
 /// Longest time to establish a connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Servers whose TLS settings and connections are cached.
-const MAX_CLIENTS: usize = 64;
 /// What is read of the response to a probe, so that its connection can be used again.
 const PROBE_BODY: usize = 256 << 10;
 const PROBE_BODY_TIME: Duration = Duration::from_secs(1);
@@ -134,8 +133,8 @@ pub struct RemoteApis {
     resolver: ServiceResolver,
     files: Option<(PathBuf, PathBuf)>,
     identity: RwLock<Option<Arc<ClientCertificate>>>,
-    /// Each has the identity of when it was made; those of another one are not kept.
-    clients: Mutex<HashMap<ClientKey, Arc<RemoteClient>>>,
+    /// Each has the identity of when it was made, and is dropped when that is replaced.
+    clients: ClientCache<ClientKey, RemoteClient>,
     slots: Mutex<HashMap<ServicePort, Arc<Slots>>>,
     /// This server in `Via` headers: a request that carries it has come back.
     via: HeaderValue,
@@ -155,7 +154,7 @@ impl RemoteApis {
             resolver,
             files,
             identity: RwLock::default(),
-            clients: Mutex::default(),
+            clients: ClientCache::default(),
             slots: Mutex::default(),
             via: HeaderValue::try_from(via).unwrap_or(HeaderValue::from_static("1.1 plinth")),
             rejects_redirects: options.aggregator_reject_forwarding_redirect,
@@ -179,7 +178,7 @@ impl RemoteApis {
         // Finds a key that does not match.
         tls::config(ServerTrust::Anyone, Some((chain.clone(), key.clone_key())))?;
         *self.identity.write() = Some(Arc::new((chain, key)));
-        self.clients.lock().clear();
+        self.clients.clear();
         Ok(())
     }
 
@@ -323,37 +322,23 @@ impl RemoteApis {
     fn client(&self, address: Address, remote: &RemoteVersion) -> Result<Arc<RemoteClient>, RemoteError> {
         let bundle = (!remote.insecure_skip_tls_verify).then(|| remote.ca_bundle.clone());
         let key = ClientKey { address, server_name: remote.server_name(), bundle };
-        if let Some(client) = self.clients.lock().get(&key) {
-            return Ok(client.clone());
-        }
-        let trust = match &key.bundle {
-            None => ServerTrust::Anyone,
-            Some(bundle) => {
-                let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
-                ServerTrust::Authorities(tls::authorities_or_system(&pem)?)
-            }
-        };
-        let own = self.identity.read().clone();
-        let identity = own.as_deref().map(|(chain, key)| (chain.clone(), key.clone_key()));
-        let config = tls::config(trust, identity).map_err(|_| AuthoritiesError::Certificate)?;
-        let authority = key.address.to_string();
-        let Address { host, port } = key.address.clone();
-        let tls = Some((config, key.server_name.clone()));
-        let origin = Origin { host, port, authority, tls, authorization: None };
-        let client = Arc::new(RemoteClient { origin, idle: Pool::default() });
-        let mut clients = self.clients.lock();
-        // A reload replaces the identity before it drops the clients.
-        let is_current = match (&own, &*self.identity.read()) {
-            (Some(own), Some(current)) => Arc::ptr_eq(own, current),
-            (own, current) => own.is_none() && current.is_none(),
-        };
-        if is_current {
-            if clients.len() >= MAX_CLIENTS {
-                clients.clear();
-            }
-            clients.insert(key, client.clone());
-        }
-        Ok(client)
+        self.clients.get_or_make(key, |key| {
+            let trust = match &key.bundle {
+                None => ServerTrust::Anyone,
+                Some(bundle) => {
+                    let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
+                    ServerTrust::Authorities(tls::authorities_or_system(&pem)?)
+                }
+            };
+            let own = self.identity.read().clone();
+            let identity = own.as_deref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+            let config = tls::config(trust, identity).map_err(|_| AuthoritiesError::Certificate)?;
+            let authority = key.address.to_string();
+            let Address { host, port } = key.address.clone();
+            let tls = Some((config, key.server_name.clone()));
+            let origin = Origin { host, port, authority, tls, authorization: None };
+            Ok(RemoteClient { origin, idle: Pool::default() })
+        })
     }
 }
 

@@ -1,23 +1,20 @@
 //! Calls webhooks described by an API object: `clientConfig` of admission and conversion webhooks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
-use parking_lot::Mutex;
 use plinth_codec::url::join_host_port;
 use plinth_codec::{base64_text, json, Value};
 
 use super::client::{Bounds, CallError, Client, Origin};
+use super::client_cache::ClientCache;
 use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::tls::{self, AuthoritiesError, ServerTrust};
 use plinth_registry::ServicePort;
 use plinth_storage::Store;
 
-/// Webhooks whose TLS settings and connections are cached.
-const MAX_CLIENTS: usize = 64;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
 /// Upstream's User-Agent towards webhooks.
@@ -116,17 +113,17 @@ struct ClientKey {
     bundle: String,
 }
 
-/// Clients of the recently called webhooks. The lock is held to look one up or insert it.
+/// Clients of the recently called webhooks.
 #[derive(Default)]
 pub struct Webhooks {
     resolver: ServiceResolver,
-    clients: Mutex<HashMap<ClientKey, Arc<Client>>>,
+    clients: ClientCache<ClientKey, Client>,
 }
 
 impl Webhooks {
     /// Webhooks whose Services are resolved by `resolver`.
     pub fn new(resolver: ServiceResolver) -> Webhooks {
-        Webhooks { resolver, clients: Mutex::default() }
+        Webhooks { resolver, clients: ClientCache::default() }
     }
 
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
@@ -172,26 +169,19 @@ impl Webhooks {
         bundle: &str,
     ) -> Result<Arc<Client>, AuthoritiesError> {
         let key = ClientKey { address, name: target.name.clone(), bundle: bundle.to_owned() };
-        if let Some(client) = self.clients.lock().get(&key) {
-            return Ok(client.clone());
-        }
-        let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
-        // The authorities have been validated, so the settings cannot fail.
-        let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
-            .map_err(|_| AuthoritiesError::Certificate)?;
-        let client = Arc::new(Client::new(Origin {
-            host: key.address.host.clone(),
-            port: key.address.port,
-            authority: target.authority(),
-            tls: Some((config, key.name.clone())),
-            authorization: None,
-        }));
-        let mut clients = self.clients.lock();
-        if clients.len() >= MAX_CLIENTS {
-            clients.clear();
-        }
-        clients.insert(key, client.clone());
-        Ok(client)
+        self.clients.get_or_make(key, |key| {
+            let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
+            // The authorities have been validated, so the settings cannot fail.
+            let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
+                .map_err(|_| AuthoritiesError::Certificate)?;
+            Ok(Client::new(Origin {
+                host: key.address.host.clone(),
+                port: key.address.port,
+                authority: target.authority(),
+                tls: Some((config, key.name.clone())),
+                authorization: None,
+            }))
+        })
     }
 }
 
