@@ -53,4 +53,4 @@ pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
 pub use sockets::prepare_socket;
 pub use tls::{server_config, ServingCertificate, TlsError};
-pub use upgrade::{wants_websocket, ShutdownHold, Upgrade};
+pub use upgrade::{wants_websocket, Upgrade, UpgradeHold};

@@ -1,30 +1,50 @@
 //! Upgraded connections.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, CONNECTION, UPGRADE};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::server::graceful::Watcher;
 
-/// Delays the server's shutdown until it is dropped. Stored in the extensions of an upgrade request, because
-/// the listener, which waits for all connections, does not know of an upgraded one.
+use crate::connections::ConnectionSlot;
+use crate::fair_queuing::{ScheduledConnection, ScheduledTask};
+
+/// What an upgraded connection keeps of the one that it was. Stored in the extensions of a request that asks
+/// for an upgrade, because hyper's connection ends with the upgrade.
 #[derive(Clone)]
-pub struct ShutdownHold(pub Arc<Watcher>);
+pub struct UpgradeHold {
+    /// The server's shutdown waits for it.
+    pub shutdown: Arc<Watcher>,
+    /// It counts among the connections.
+    pub slot: Arc<ConnectionSlot>,
+    /// It is polled within its user's time slices.
+    pub scheduled: Arc<ScheduledConnection>,
+}
 
 /// The right to use a connection for another protocol once its request is answered with 101.
 pub struct Upgrade {
-    /// Resolves to the connection.
-    pub connection: OnUpgrade,
-    /// Held for as long as the connection is used.
-    pub hold: Box<dyn Send + Sync>,
+    connection: OnUpgrade,
+    hold: UpgradeHold,
 }
 
 impl Upgrade {
     /// Removes it from a request's extensions; none when the protocol has no upgrades or none was requested.
     pub fn take(extensions: &mut hyper::http::Extensions) -> Option<Upgrade> {
         let connection = extensions.remove::<OnUpgrade>()?;
-        let hold = extensions.remove::<ShutdownHold>()?;
-        Some(Upgrade { connection, hold: Box::new(hold.0) })
+        let hold = extensions.remove::<UpgradeHold>()?;
+        Some(Upgrade { connection, hold })
+    }
+
+    /// Spawns the task that uses the connection. Until it ends, the connection counts, its time is its
+    /// user's, and a shutdown waits.
+    pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, serve: impl FnOnce(OnUpgrade) -> F) {
+        let Upgrade { connection, hold } = self;
+        let (scheduled, task) = (hold.scheduled.clone(), serve(connection));
+        tokio::spawn(ScheduledTask::new(scheduled, async move {
+            let _hold = hold;
+            task.await;
+        }));
     }
 }
 

@@ -28,8 +28,9 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
             false => Ok(()),
         };
     }
-    // Reviews are not stored.
-    if !cx.resource.row.namespaced || cx.resource.group() == "authorization.k8s.io" {
+    // Local reviews are not stored; custom resources of their group are.
+    let is_review = cx.resource.group() == "authorization.k8s.io" && cx.resource.storage.is_none();
+    if !cx.resource.row.namespaced || is_review {
         return Ok(());
     }
     let name = cx.info.namespace.as_str();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use base64::prelude::{Engine as _, BASE64_STANDARD};
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Identity, Protocol, JSON};
+use plinth_tests::definitions::{definition, establish};
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::post;
 use serde_json::{json, Value};
@@ -173,6 +174,88 @@ async fn events_are_those_of_the_reference() {
         (&wrong[0]["user"], &wrong[0]["responseStatus"]["reason"]),
         (&json!({}), &json!("Unauthorized"))
     );
+}
+
+/// Whichever decoder reads a body, it is in the event, and so is the name.
+#[tokio::test]
+async fn every_body_is_recorded() {
+    let mut audited = Audited::start(&[]).await;
+    let client = audited.server.client().await;
+    let group = "bodies.example.com";
+    establish(
+        &client,
+        &definition(
+            group,
+            "Widget",
+            "Namespaced",
+            json!({"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {
+                    "replicas": {"type": "integer"}, "size": {"type": "string", "default": "small"}}},
+                "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+            }}),
+        ),
+    )
+    .await;
+    let widgets = format!("/apis/{group}/v1/namespaces/default/widgets");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let widget = |name: &str, replicas: i64| json!({"apiVersion": format!("{group}/v1"), "kind": "Widget", "metadata": {"name": name}, "spec": {"replicas": replicas}});
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}});
+    let apply = |path: String, kind: &'static str, body: Vec<u8>| {
+        Call::new(Method::PATCH, format!("{path}?fieldManager=m&force=true")).body(kind, body)
+    };
+    let cbor = |object: &Value| {
+        let mut out = Vec::new();
+        plinth_codec::cbor::transcode_json(object.to_string().as_bytes(), None, &mut out).expect("CBOR");
+        out
+    };
+    let (yaml, in_cbor) = ("application/apply-patch+yaml", "application/apply-patch+cbor");
+    let put = |path: String, body: Value| Call::new(Method::PUT, path).body(JSON, body.to_string());
+    let rows = [
+        ("map", post(maps, map("m")), "/data/a", json!("b")),
+        ("widget", post(&widgets, widget("w", 1)), "/spec/size", json!("small")),
+        ("put", put(format!("{widgets}/w"), widget("w", 2)), "/spec/replicas", json!(2)),
+        (
+            "merge",
+            patch(&format!("{widgets}/w"), json!({"spec": {"replicas": 3}})),
+            "/spec/replicas",
+            json!(3),
+        ),
+        ("apply-map", apply(format!("{maps}/m"), yaml, map("m").to_string().into()), "/data/a", json!("b")),
+        (
+            "apply-widget",
+            apply(format!("{widgets}/w"), yaml, widget("w", 4).to_string().into()),
+            "/spec/replicas",
+            json!(4),
+        ),
+        ("cbor-map", apply(format!("{maps}/m"), in_cbor, cbor(&map("m"))), "/data/a", json!("b")),
+        (
+            "cbor-widget",
+            apply(format!("{widgets}/w"), in_cbor, cbor(&widget("w", 5))),
+            "/spec/replicas",
+            json!(5),
+        ),
+        (
+            "refused",
+            post(
+                &widgets,
+                json!({"apiVersion": format!("{group}/v1"), "kind": "Widget",
+            "metadata": {"name": "v"}, "spec": {"replicas": "many"}}),
+            ),
+            "/spec/replicas",
+            json!("many"),
+        ),
+    ];
+    let mut admin = audited.server.connect(Protocol::Http1).await;
+    for (id, call, ..) in &rows {
+        let code = send(&mut admin, id, call, &[]).await;
+        assert_eq!(code.is_success(), *id != "refused", "{id}: {code}");
+    }
+    let events = audited.events().await;
+    for (id, _, place, expected) in &rows {
+        let last = events.iter().rfind(|event| event["auditID"] == *id).expect(id);
+        assert_eq!(last["requestObject"].pointer(place), Some(expected), "{id}: {last}");
+        assert!(last["objectRef"]["name"].is_string(), "{id}: {last}");
+    }
 }
 
 /// Requests whose client resets the stream or closes the connection are recorded like others, and counted.

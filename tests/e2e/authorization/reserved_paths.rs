@@ -118,6 +118,44 @@ async fn paths_by_table() {
     }
 }
 
+/// What is served is in the table of the document, row by row.
+#[test]
+fn every_served_path_is_documented() {
+    let document = include_str!("../../../docs/security.md");
+    let rows = document.lines().filter(|line| line.starts_with("| `/"));
+    let documented: Vec<&str> = rows
+        .flat_map(|row| row.split('|').nth(1).unwrap_or_default().split('`').skip(1).step_by(2))
+        .map(|path| path.trim_end_matches('…'))
+        .collect();
+    let is_documented = |path: &str| {
+        documented.iter().any(|known| match known.strip_suffix('/') {
+            Some(folder) if !folder.is_empty() => path.starts_with(known),
+            _ => path == *known,
+        })
+    };
+    for (path, codes) in ROWS.iter().filter(|(_, codes)| codes.contains(&200)) {
+        let path = path.split('?').next().unwrap_or(path);
+        let below_discovery = ["/apis/", "/openapi/v3/"].iter().any(|start| path.starts_with(start));
+        assert!(is_documented(path) || below_discovery, "{path} {codes:?} is not among {documented:?}");
+    }
+}
+
+/// The paths that `/` lists are rows of the table.
+#[tokio::test]
+async fn every_listed_path_has_a_row() {
+    let client = shared().await.client().await;
+    let (_, root) = call(&client, Method::GET, "/", None).await;
+    let paths: Vec<&str> =
+        root["paths"].as_array().expect("paths").iter().filter_map(Value::as_str).collect();
+    assert!(paths.contains(&"/metrics"), "{paths:?}");
+    let is_row = |path: &str| ROWS.iter().any(|(row, _)| row.split('?').next() == Some(path));
+    let is_check =
+        |path: &str| ["/livez/", "/readyz/", "/healthz/"].iter().any(|start| path.starts_with(start));
+    for path in paths.iter().filter(|path| !path.starts_with("/api")) {
+        assert!(is_row(path) || is_check(path), "{path}");
+    }
+}
+
 /// No mode, and no right to impersonate another than the group itself, leads to the backup.
 #[tokio::test]
 async fn the_backup_is_for_system_masters_in_every_mode() {

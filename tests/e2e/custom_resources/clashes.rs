@@ -100,6 +100,25 @@ async fn a_custom_cluster_role_binding_binds_nobody() {
     assert_eq!(stored["subjects"][0]["name"], "system:masters");
 }
 
+/// Local reviews are in namespaces that need not exist, since they are not stored; custom resources of their
+/// group are.
+#[tokio::test]
+async fn a_custom_resource_of_the_group_of_reviews_needs_its_namespace() {
+    let client = TestServer::start(&[]).await.client().await;
+    establish(&client, &clash("authorization.k8s.io", "Opinion", "opinions", "Namespaced", "v7")).await;
+    let group = "/apis/authorization.k8s.io";
+    let opinion =
+        json!({"apiVersion": "authorization.k8s.io/v7", "kind": "Opinion", "metadata": {"name": "o"}});
+    let path = |namespace: &str| format!("{group}/v7/namespaces/{namespace}/opinions");
+    let (code, answer) = call(&client, Method::POST, &path("nowhere"), Some(&opinion)).await;
+    assert_eq!((code, &answer["details"]["kind"]), (404, &json!("namespaces")), "{answer}");
+    ok(&client, Method::POST, &path("default"), Some(&opinion)).await;
+    let review = json!({"metadata": {"namespace": "nowhere"}, "spec": {"user": "jane", "resourceAttributes": {
+        "namespace": "nowhere", "verb": "get", "resource": "pods"}}});
+    let reviews = format!("{group}/v1/namespaces/nowhere/localsubjectaccessreviews");
+    ok(&client, Method::POST, &reviews, Some(&review)).await;
+}
+
 #[tokio::test]
 async fn deleting_a_definition_leaves_the_built_in_kind_alone() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;

@@ -11,9 +11,10 @@ use kube::discovery::{ApiCapabilities, Scope};
 use kube::{Client, Discovery, ResourceExt};
 use plinth_codec::resources::{self, Resource};
 use plinth_tests::refusal::{assert_refusal, refusal};
+use plinth_tests::requests::{create, send};
 use plinth_tests::samples;
 use plinth_tests::server::{namespace, shared, shared_with_apis, unique, TestServer};
-use serde_json::json;
+use serde_json::{json, Value};
 
 /// The timeout of an event; only reached in failure.
 const EVENT_WITHIN: Duration = Duration::from_secs(60);
@@ -30,6 +31,35 @@ async fn kinds_that_are_off_by_default_live_and_die() {
     let server = TestServer::start(&["--runtime-config=api/all=true"]).await;
     let known = resources::known();
     live(server.client().await, |row| !known.is_on_by_default(&row.group, &row.version)).await;
+}
+
+/// A value that was stored in plain text cannot be read here, whoever wrote it: the server's own objects and what
+/// is written beside another object (the address of a Service, the usage of a quota) included.
+#[tokio::test]
+async fn every_kind_lives_encrypted() {
+    let dir = tempfile::tempdir().expect("directory");
+    let config = dir.path().join("encryption.yaml");
+    let text = "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\nresources:\n\
+                - resources: ['*.*']\n  providers: [{secretbox: {keys: [\
+                {name: a, secret: AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}]}}]\n";
+    std::fs::write(&config, text).expect("configuration");
+    let server = TestServer::start(&[&format!("--encryption-provider-config={}", config.display())]).await;
+    let (client, known) = (server.client().await, resources::known());
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"services": "9"}}});
+    create(&client, "/api/v1/namespaces/default/resourcequotas", &quota).await;
+    let service = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    create(&client, "/api/v1/namespaces/default/services", &service).await;
+    live(client.clone(), |row| known.is_on_by_default(&row.group, &row.version)).await;
+    for row in stored().filter(|row| known.is_on_by_default(&row.group, &row.version)) {
+        let version = row.gvk().api_version();
+        let base = if row.group.is_empty() { "/api" } else { "/apis" };
+        let path = format!("{base}/{version}/{}", row.plural);
+        let list = send(&client, "GET", &path, &Value::Null).await;
+        assert_eq!(list.code, 200, "{path}: {}", list.text);
+    }
+    let addresses = send(&client, "GET", "/apis/networking.k8s.io/v1/ipaddresses", &Value::Null).await;
+    let held = addresses.body["items"].as_array().map_or(0, Vec::len);
+    assert!(held >= 2, "those of the Services kubernetes and s: {}", addresses.text);
 }
 
 /// The resources that are stored, by the table. Namespaces have a life of their own.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures::{SinkExt, StreamExt};
 use http::{HeaderValue, Request};
 use plinth_benches::api::client::Protocol;
+use plinth_tests::eventually;
 use plinth_tests::server::{shared, Access, TestServer};
 use serde_json::{json, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -178,6 +179,31 @@ async fn a_stop_of_the_server_closes_properly() {
     });
     server.terminate().await;
     assert_eq!(ending.await.expect("the client"), Some(CloseCode::Normal));
+}
+
+/// A connection counts until its end, also after it was upgraded.
+#[tokio::test]
+async fn watches_over_websocket_count_as_connections() {
+    const MOST: usize = 8;
+    let server = TestServer::start(&[&format!("--max-connections-per-client={MOST}")]).await;
+    let path = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=1";
+    let mut held = Vec::new();
+    let refused = loop {
+        match tokio::time::timeout(WITHIN, server.endpoint().stream(Protocol::Http1)).await.expect("an end") {
+            Ok(stream) => match client_async(request(&server, path), stream).await {
+                Ok((socket, _)) => held.push(socket),
+                Err(_) => break true,
+            },
+            Err(_) => break true,
+        }
+        if held.len() > MOST {
+            break false;
+        }
+    };
+    assert!(refused && held.len() <= MOST, "{} are open", held.len());
+    drop(held);
+    eventually("the places are given back", || async { open(&server, request(&server, path)).await.is_ok() })
+        .await;
 }
 
 /// The only way for a browser to authenticate. The token is not in the answer's subprotocols.

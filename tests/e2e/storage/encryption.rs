@@ -156,6 +156,11 @@ async fn secrets_are_encrypted_on_disk_and_keys_rotate() {
     };
     let readable = admin.call(&unsafe_delete("one")).await.expect("an answer");
     assert_eq!(readable.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", readable.text());
+    // Nor is there one for all of a collection.
+    let collection = Call::new(Method::DELETE, format!("{base}/secrets")).body(JSON, options.to_string());
+    let refused = admin.call(&collection).await.expect("an answer");
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", refused.text());
+    assert!(refused.text().contains("is not allowed with DELETECOLLECTION"), "{}", refused.text());
     admin.must(&unsafe_delete("two")).await.expect("deleted");
     let list = get(&mut admin, &format!("{base}/secrets")).await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));

@@ -1,9 +1,10 @@
 //! Pods, nodes and their subresources: binding, status, eviction, resize, scheduling gates.
 
 use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::eventually;
 use plinth_tests::requests::{create, send, Answer};
 use plinth_tests::samples::pod;
-use plinth_tests::server::{namespace, shared, unique};
+use plinth_tests::server::{namespace, shared, shared_with_apis, unique};
 use serde_json::{json, Value};
 
 #[tokio::test]
@@ -112,6 +113,50 @@ async fn a_budget_lets_evictions_pass_one_by_one() {
     assert!(going["status"]["conditions"].to_string().contains("EvictionByEvictionAPI"), "{going}");
     let second = evict("b", "").await;
     assert_eq!((second.code, second.text_at("/reason")), (429, "TooManyRequests"));
+}
+
+/// Admission is asked about the eviction, as by upstream, and not about the deletion that follows from it: a policy
+/// on deletions does not keep a node from being drained, and leaves nothing half done.
+#[tokio::test]
+async fn an_eviction_is_admitted_as_an_eviction() {
+    let access = shared_with_apis().await;
+    let client = access.client().await;
+    let namespace = namespace(&client, "evicted").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let api = "/apis/admissionregistration.k8s.io/v1";
+    let name = format!("no-deletions-{namespace}");
+    let policy = |operation: &str, resource: &str| {
+        json!({"metadata": {"name": format!("{name}-{}", operation.to_lowercase())}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": [operation], "resources": [resource]}]},
+            "validations": [{"expression": "object != null && object.metadata.name == 'leaves'",
+                "message": format!("no {operation}")}],
+        }})
+    };
+    for policy in [policy("DELETE", "pods"), policy("CREATE", "pods/eviction")] {
+        create(&client, &format!("{api}/validatingadmissionpolicies"), &policy).await;
+        let of_here = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+        let binding = json!({"metadata": {"name": policy["metadata"]["name"]}, "spec": {
+            "policyName": policy["metadata"]["name"], "validationActions": ["Deny"],
+            "matchResources": {"namespaceSelector": of_here}}});
+        create(&client, &format!("{api}/validatingadmissionpolicybindings"), &binding).await;
+    }
+    for pod_name in ["leaves", "stays"] {
+        create(&client, &pods, &pod(pod_name)).await;
+    }
+    eventually("policies are in force", || async {
+        send(&client, "DELETE", &format!("{pods}/leaves?dryRun=All"), &Value::Null).await.code == 422
+    })
+    .await;
+    for (pod_name, code) in [("stays", 422), ("leaves", 201)] {
+        let eviction = json!({"metadata": {"name": pod_name}});
+        let answer = send(&client, "POST", &format!("{pods}/{pod_name}/eviction"), &eviction).await;
+        assert_eq!(answer.code, code, "{pod_name}: {}", answer.text);
+    }
+    let stayed = send(&client, "GET", &format!("{pods}/stays"), &Value::Null).await;
+    assert!(stayed.code == 200 && !stayed.text.contains("DisruptionTarget"), "{}", stayed.text);
+    let left = send(&client, "GET", &format!("{pods}/leaves"), &Value::Null).await;
+    assert!(left.code == 404 || left.text.contains("deletionTimestamp"), "{}", left.text);
 }
 
 #[tokio::test]

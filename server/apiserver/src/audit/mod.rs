@@ -28,7 +28,7 @@ use std::time::SystemTime;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, ACCEPT_ENCODING, USER_AGENT};
 use hyper::{Response, Uri};
 use parking_lot::Mutex;
-use plinth_codec::{json, yaml, Value};
+use plinth_codec::{json, Value};
 
 use body::BodyRecorder;
 pub use options::AuditOptions;
@@ -297,18 +297,15 @@ impl Recorder {
         }
     }
 
-    /// Records a patch: JSON as is, YAML as JSON.
-    pub fn request_patch(&self, patch: &[u8]) {
+    /// Records a patch, as JSON.
+    pub fn request_patch(&self, patch: &Value) {
         let Some(recording) = &self.0 else { return };
-        if recording.event.lock().config.level < AuditLevel::Request {
-            return;
-        }
-        let tree = json::parse(patch).ok().or_else(|| yaml::to_value(patch).ok().map(|(tree, _)| tree));
-        if let Some(tree) = tree {
+        let mut event = recording.event.lock();
+        if event.config.level >= AuditLevel::Request {
             // A patch is not an object: managed fields are not removed from it.
-            let mut text = Vec::with_capacity(patch.len());
-            json::write_untyped(&tree, &mut text);
-            recording.event.lock().request_object = Some(text);
+            let mut text = Vec::new();
+            json::write_untyped(patch, &mut text);
+            event.request_object = Some(text);
         }
     }
 

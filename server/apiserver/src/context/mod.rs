@@ -15,7 +15,7 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Uri, Version};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Offer, Shape};
-use plinth_engine::At;
+use plinth_engine::{At, Record};
 
 use crate::authz::{Authorized, ObjectKey};
 use crate::custom_resources::object;
@@ -257,6 +257,15 @@ impl Context {
     /// What the read answers.
     pub(crate) async fn record(&self, key: &ObjectKey) -> Result<Option<Fetched>, ApiError> {
         self.server.store.newest(key.to_vec()).await
+    }
+
+    /// The newest record of an object as it is stored, whether it can be read or not.
+    ///
+    /// # Errors
+    /// What the read answers.
+    pub(crate) async fn stored_record(&self, key: &ObjectKey) -> Result<Option<Record>, ApiError> {
+        let key = key.clone();
+        self.server.store.read(move |engine| engine.get(&key, At::Latest)).await
     }
 
     /// The record of an object at a revision.

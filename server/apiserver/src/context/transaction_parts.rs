@@ -18,7 +18,7 @@ impl TransactionParts {
         self.conditions.push(condition);
     }
 
-    /// Adds a write.
+    /// Adds a write of a value as it is stored: one of an object comes from `Store::seal`.
     pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.puts.push((key.into(), value.into()));
     }

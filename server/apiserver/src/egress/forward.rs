@@ -136,10 +136,8 @@ impl ChunkStream for ForwardedBody {
 /// Joins the two connections when both have switched protocols; `hold` lives as long as they do.
 pub fn join(upgrade: Upgrade, mut response: Response<Incoming>, hold: impl Send + 'static) -> Response<Body> {
     let theirs = hyper::upgrade::on(&mut response);
-    tokio::spawn(async move {
+    upgrade.spawn(|connection| async move {
         let _slot = hold;
-        // Held to the end, so that shutdown waits for it.
-        let Upgrade { connection, hold: _hold } = upgrade;
         let (ours, theirs) = match tokio::try_join!(connection, theirs) {
             Ok(both) => both,
             Err(error) => {

@@ -40,6 +40,8 @@ impl ObjectBody<'_> {
     pub async fn read(cx: &Context, incoming: RequestBody) -> Result<ObjectBody<'_>, ApiError> {
         let bytes = read(cx, incoming).await?;
         let decoded = ObjectBody::decode(cx, &bytes)?;
+        // The decoder of custom resources has applied defaults.
+        cx.audit.request_object(&decoded.tree, |tree| cx.resource.strategy.default(tree));
         decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
         Ok(ObjectBody { cx, bytes, tree: Some(decoded.tree) })
     }
@@ -78,6 +80,7 @@ pub async fn read_as(
 ) -> Result<Value, ApiError> {
     let bytes = read(cx, incoming).await?;
     let decoded = decode(cx, &bytes, schema::builtin(), root, gvk)?;
+    cx.audit.request_object(&decoded.tree, |_| {});
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     Ok(decoded.tree)
 }
@@ -194,11 +197,6 @@ fn decode(
         object.insert("apiVersion", expected.api_version());
         object.insert("kind", expected.kind.clone());
     }
-    cx.audit.request_object(&tree, |tree| {
-        if *expected == cx.resource.row.gvk() {
-            cx.resource.strategy.default(tree);
-        }
-    });
     let errors: Vec<String> = strict.iter().map(ToString::to_string).collect();
     let warnings = apply_field_validation(cx, expected, errors)?;
     Ok(Decoded { tree, warnings })

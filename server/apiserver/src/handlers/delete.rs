@@ -25,7 +25,7 @@ use plinth_api::{metadata_text, ApiError, Cause, FINALIZER_FOREGROUND, FINALIZER
 use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
 use plinth_registry::{prefix_range, split_key};
-use plinth_storage::{decode_object, Fetched, Header, Stored, TerminatingObject};
+use plinth_storage::{decode_object, unchanged, Fetched, Header, Stored, TerminatingObject};
 
 /// Objects per read of a deletecollection.
 const COLLECTION_STEP: usize = 500;
@@ -104,6 +104,33 @@ pub(crate) async fn delete_object(
     name: &str,
     options: &DeleteOptions,
 ) -> Result<Deleted, ApiError> {
+    delete_by(cx, object_key, name, options, Admits::Yes).await
+}
+
+/// Deletes the object that `cx` names past admission, as upstream does where another request was admitted: the
+/// eviction of a pod.
+///
+/// # Errors
+/// Any error of a delete.
+pub(crate) async fn delete_admitted(cx: &Context, options: &DeleteOptions) -> Result<(), ApiError> {
+    let key = cx.info.object_key(&cx.resource)?;
+    delete_by(cx, key, &cx.info.name, options, Admits::No).await.map(|_| ())
+}
+
+/// Whether admission is asked about a deletion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Admits {
+    Yes,
+    No,
+}
+
+async fn delete_by(
+    cx: &Context,
+    object_key: ObjectKey,
+    name: &str,
+    options: &DeleteOptions,
+    admits: Admits,
+) -> Result<Deleted, ApiError> {
     let (group, plural) = (cx.resource.group(), cx.resource.plural());
     if let Some(why) = (cx.resource.strategy.refuse_delete)(name) {
         return Err(ApiError::forbidden(group, plural, name, why));
@@ -114,7 +141,7 @@ pub(crate) async fn delete_object(
     let mut attempts = Attempts::new(cx, object_key.clone(), name);
     loop {
         let live = attempts.next().await?.ok_or_else(|| ApiError::not_found(group, plural, name))?;
-        if let Some(deleted) = delete_once(cx, &object_key, name, options, live).await? {
+        if let Some(deleted) = delete_once(cx, &object_key, name, (options, admits), live).await? {
             return Ok(deleted);
         }
     }
@@ -135,17 +162,20 @@ async fn delete_unreadable(cx: &Context, object_key: &ObjectKey, name: &str) -> 
         let why = format!("not permitted to do {VERB:?}, reason: {}", decision.reason);
         return Err(ApiError::forbidden(group, plural, name, &why));
     }
-    let readable = match cx.newest(object_key).await {
-        Ok(None) => return Err(ApiError::not_found(group, plural, name)),
-        Ok(Some(record)) => decode_object(&cx.resource, &record).is_ok(),
-        Err(_) => false,
+    let Some(record) = cx.stored_record(object_key).await? else {
+        return Err(ApiError::not_found(group, plural, name));
     };
+    // What is written in between is another object, which may well be readable.
+    let unchanged = unchanged(&record);
+    let opened = cx.server.store.fetched(record);
+    let readable = opened.is_ok_and(|record| decode_object(&cx.resource, &record).is_ok());
     if readable {
         let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
         let cause = Cause::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
-    match cx.server.store.commit_by(Transaction::new().delete(object_key.to_vec()), cx.deadline).await? {
+    let transaction = Transaction::new().require(unchanged).delete(object_key.to_vec());
+    match cx.server.store.commit_by(transaction, cx.deadline).await? {
         Some(_) => Ok(Deleted::Unreadable),
         None => Err(ApiError::modified(group, plural, name)),
     }
@@ -156,16 +186,20 @@ async fn delete_once(
     cx: &Context,
     object_key: &ObjectKey,
     name: &str,
-    options: &DeleteOptions,
+    (options, admits): (&DeleteOptions, Admits),
     live: Fetched,
 ) -> Result<Option<Deleted>, ApiError> {
     let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let namespace = metadata_text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
-    cx.server.admission.mutate(&call, &mut Value::Null).await?;
+    if admits == Admits::Yes {
+        cx.server.admission.mutate(&call, &mut Value::Null).await?;
+    }
     check_preconditions(cx, name, options, &old)?;
-    cx.server.admission.validate(&call, &Value::Null).await?;
+    if admits == Admits::Yes {
+        cx.server.admission.validate(&call, &Value::Null).await?;
+    }
     let mut new = old.clone();
     let keep = mark_deleted(cx, options, &mut new);
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
@@ -285,7 +319,7 @@ pub(super) async fn delete_collection(
     list::validate_options(&cx)?;
     let selection = Selection::parse(&cx.resource, &cx.query, "")?;
     let mut plan = list::Plan::new(&cx, selection).await?;
-    let options = DeleteOptions::of(&cx, incoming).await?;
+    let options = DeleteOptions::of(&cx, incoming).await?.of_collection()?;
     let form = storage(&cx)?;
     let mut range = plan.range.clone();
     let mut left = match plan.limit {

@@ -10,6 +10,9 @@ use super::{body, Context};
 use plinth_api::{ApiError, Cause};
 use plinth_http::RequestBody;
 
+/// The option for objects that cannot be read.
+const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 /// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
@@ -54,6 +57,19 @@ impl DeleteOptions {
             true => Ok(options),
             false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors)),
         }
+    }
+
+    /// The same for all objects of a collection.
+    ///
+    /// # Errors
+    /// 422 for what can be asked for of a single object only.
+    pub fn of_collection(self) -> Result<DeleteOptions, ApiError> {
+        if !self.ignore_store_read_error {
+            return Ok(self);
+        }
+        let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let cause = Cause::invalid(IGNORE_READ_ERROR, true, why);
+        Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![cause]))
     }
 
     fn of_body(cx: &Context, bytes: &Bytes) -> Result<DeleteOptions, ApiError> {
@@ -116,7 +132,6 @@ impl DeleteOptions {
         let bad = self.dry_run.iter().find(|v| *v != "All");
         errors.extend(bad.map(|v| Cause::not_supported("dryRun", v.as_str(), &["All"])));
         if self.ignore_store_read_error {
-            const PATH: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
             let others = [
                 (self.is_dry_run(), "dryRun"),
                 (self.propagation_policy.is_some(), "propagationPolicy"),
@@ -126,7 +141,7 @@ impl DeleteOptions {
             ];
             for (_, other) in others.into_iter().filter(|(given, _)| *given) {
                 let why = format!("cannot be set together with .{other}");
-                errors.push(Cause::invalid(PATH, true, &why));
+                errors.push(Cause::invalid(IGNORE_READ_ERROR, true, &why));
             }
         }
         errors
@@ -140,7 +155,6 @@ mod tests {
 
     #[test]
     fn options_that_make_no_sense() {
-        const UNSAFE: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
         // options, paths of the errors
         let rows: [(&str, &[&str]); 7] = [
             ("{}", &[]),
@@ -151,7 +165,7 @@ mod tests {
             (r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":true}"#, &[]),
             (
                 r#"{"ignoreStoreReadErrorWithClusterBreakingPotential":true,"dryRun":["All"],"gracePeriodSeconds":0,"preconditions":{"uid":"x"}}"#,
-                &[UNSAFE, UNSAFE, UNSAFE],
+                &[IGNORE_READ_ERROR; 3],
             ),
         ];
         for (text, paths) in rows {

@@ -173,7 +173,6 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
         return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
     let text = body::read(cx, incoming).await?;
-    cx.audit.request_patch(&text);
     let mut duplicates = Vec::new();
     let document = match kind {
         ContentType::ApplyYaml => {
@@ -195,6 +194,7 @@ pub(super) async fn read(cx: &Context, incoming: RequestBody) -> Result<Patch, A
             decoded.value
         }
     };
+    cx.audit.request_patch(&document);
     if cx.query.field_validation != "Ignore" {
         let checked = match kind {
             ContentType::JsonPatch => patch::check_json_patch(&document),

@@ -200,8 +200,8 @@ async fn mark_and_delete(pods: &Context, mut options: DeleteOptions) -> Result<(
     if let (Some(version), Some(revision)) = (options.resource_version.as_mut(), written.revision) {
         *version = revision.get().to_string();
     }
-    let key = pods.info.object_key(&pods.resource)?;
-    delete::delete_object(pods, key, &pods.info.name, &options).await.map(|_| ())
+    // Admission was asked about the eviction.
+    delete::delete_admitted(pods, &options).await
 }
 
 /// Decrements the budget.

@@ -23,8 +23,8 @@ use crate::context::Server;
 use crate::pipeline;
 use plinth_http::{
     coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot, DetachOnDrop,
-    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, ShutdownHold, StreamExecutor,
-    UnreadBody,
+    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, StreamExecutor, UnreadBody,
+    UpgradeHold,
 };
 
 /// Longest TLS handshake.
@@ -232,7 +232,10 @@ pub async fn serve(
     let peer = Peer::new(stream.get_ref().1.peer_certificates());
     // ALPN decides; without it the protocol is HTTP/1.1 (RFC 9113, 3.2), as upstream.
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let holds_end = ShutdownHold(Arc::new(after_upgrade));
+    // Until the connection ends, or what it is upgraded to.
+    let slot = Arc::new(slot);
+    let upgrade_hold =
+        UpgradeHold { shutdown: Arc::new(after_upgrade), slot: slot.clone(), scheduled: scheduled.clone() };
     let (stream, flusher, incoming) = coalesce_writes(stream, is_http2, header_slots);
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
@@ -242,7 +245,7 @@ pub async fn serve(
         let incoming = incoming.clone();
         incoming.header_complete();
         if request.headers().contains_key(UPGRADE) {
-            request.extensions_mut().insert(holds_end.clone());
+            request.extensions_mut().insert(upgrade_hold.clone());
         }
         let info =
             pipeline::ConnectionInfo { peer: peer.clone(), remote, scheduled: connection_scheduled.clone() };

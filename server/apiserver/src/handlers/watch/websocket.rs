@@ -15,6 +15,7 @@ use hyper::header::{
     HeaderMap, HeaderName, HeaderValue, CONNECTION, ORIGIN, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
+use hyper::upgrade::OnUpgrade;
 use hyper::{Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use plinth_codec::negotiate::Encoding;
@@ -43,7 +44,7 @@ pub(super) fn answer(
 ) -> Response<Body> {
     match accept(headers) {
         Ok(response) => {
-            tokio::spawn(serve(upgrade, encoding, watch));
+            upgrade.spawn(|connection| serve(connection, encoding, watch));
             response
         }
         Err(refusal) => *refusal,
@@ -100,8 +101,8 @@ fn refusal(status: StatusCode, why: &'static str) -> Response<Body> {
 }
 
 /// Sends a watch to its end.
-async fn serve(upgrade: Upgrade, encoding: Encoding, mut watch: WatchStream) {
-    let Ok(connection) = upgrade.connection.await else { return };
+async fn serve(connection: OnUpgrade, encoding: Encoding, mut watch: WatchStream) {
+    let Ok(connection) = connection.await else { return };
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
         .write_buffer_size(BUFFER)
@@ -130,7 +131,6 @@ async fn serve(upgrade: Upgrade, encoding: Encoding, mut watch: WatchStream) {
     }
     // The client may have closed first.
     let _ = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() })).await;
-    drop(upgrade.hold);
 }
 
 /// An event as a message. Protobuf events are sent without their length prefix of four bytes.

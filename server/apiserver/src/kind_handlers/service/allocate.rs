@@ -266,7 +266,7 @@ fn port_key(port: u16) -> Vec<u8> {
     format!("{NODE_PORT_PREFIX}{port}").into_bytes()
 }
 
-/// The IPAddress that says who holds the address.
+/// The IPAddress that says who holds the address, as it is stored.
 fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>, Bytes), ApiError> {
     let resource = cx.registry.internal("networking.k8s.io", "v1", "ipaddresses");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;
@@ -289,7 +289,9 @@ fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>,
         }),
         "spec": tree!({ "parentRef": parent }),
     });
-    Ok((address_name(address), encode_object(resource, object)?))
+    let key = address_name(address);
+    let value = cx.server.store.seal(&key, encode_object(resource, object)?)?;
+    Ok((key, value))
 }
 
 /// How much of a range's start is left for what Services ask for by number (upstream's static band): a part
