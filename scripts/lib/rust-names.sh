@@ -153,3 +153,17 @@ read_by_key() {
     grep -E '(^|[^.a-z_])(object_key|collection_prefix|resource_prefix)\(|\b(store|engine|snapshot)(\(\))?\.(get|newest|get_in_memory)\(|\.newest\(|\.get_in_memory\(' |
     grep -vE '\b(cx|pods)\.newest\([^()]'
 }
+
+# Places (file and call) of the files where the server acts as itself, or reads more than one object: by a context that no
+# authorizer made, or by walks over collections.
+as_server() {
+  rust_code "$@" | awk -F'\t' '
+    { rest = $2; sub(/^ +/, "", rest) }
+    rest ~ /^[.?]/ { text = text rest; next }
+    NR > 1 { print place "\t" text }
+    { place = $1; text = $2 }
+    END { print place "\t" text }' |
+    grep -vE '\bfn ' |
+    grep -oE '^[^:]*|\b(on_behalf|by_server|at_subresource|Context::(internal|of_resource)|(store|engine|snapshot|source)(\(\))?\.(visit|scan|objects|records|range))\(' |
+    awk '/\(/ { sub(/\($/, ""); sub(/.*[.:]/, ""); print file " " $0; next } { file = $0 }'
+}

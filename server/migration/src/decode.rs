@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plinth_apiserver::custom_resources::object::take_over;
+use plinth_apiserver::custom_resources::object::adopt;
 use plinth_codec::convert::{self, Format};
 use plinth_codec::json::{self, DecodeOptions};
 use plinth_codec::Value;
@@ -251,8 +251,8 @@ impl Decoder {
             error: format!("the CustomResourceDefinition {} does not have it", definition.name),
         })?;
         check_name(&object.tree, namespace, name)?;
-        let value = take_over(definition, version, object.tree)
-            .map_err(|error| Refusal::Decode(error.to_string()))?;
+        let value =
+            adopt(definition, version, object.tree).map_err(|error| Refusal::Decode(error.to_string()))?;
         Ok((label(&gvk.kind, group), key, value))
     }
 

@@ -103,6 +103,16 @@ async fn a_budget_lets_evictions_pass_one_by_one() {
     assert_eq!(send(&client, "PATCH", &format!("{budgets}/b/status"), &status).await.code, 200);
     let dry = evict("a", "?dryRun=All").await;
     assert_eq!(dry.code, 201, "{}", dry.body);
+    for options in [
+        json!({"propagationPolicy": "bogus"}),
+        json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+        json!({"dryRun": ["foo"]}),
+    ] {
+        let eviction = json!({"metadata": {"name": "a"}, "deleteOptions": options});
+        let refused = send(&client, "POST", &format!("{pods}/a/eviction"), &eviction).await;
+        let of = (refused.code, refused.text_at("/details/kind"));
+        assert_eq!(of, (422, "DeleteOptions"), "{options}: {}", refused.body);
+    }
     let first = evict("a", "").await;
     assert_eq!(first.code, 201, "{}", first.body);
     let budget = send(&client, "GET", &format!("{budgets}/b"), &Value::Null).await.body;

@@ -102,7 +102,7 @@ pub fn read(custom: &CustomVersion, value: &[u8]) -> Result<ReadOutcome, ApiErro
 ///
 /// # Errors
 /// 500 when it cannot be conformed.
-pub fn take_over(
+pub fn adopt(
     definition: &Definition,
     version: &DefinitionVersion,
     mut tree: Value,

@@ -306,6 +306,7 @@ fn set_gc_finalizers(cx: &Context, options: &DeleteOptions, object: &mut Value) 
     }
 }
 
+/// Deletes the objects of a collection, and answers with the list of them as they were.
 ///
 /// Objects are deleted several at a time: each is a transaction of its own, which waits for the disk or for
 /// the journal with the others.

@@ -52,9 +52,17 @@ impl DeleteOptions {
             },
             false => DeleteOptions::of_body(cx, &bytes)?,
         };
-        let errors = options.errors();
+        options.valid()
+    }
+
+    /// The same, if they make sense.
+    ///
+    /// # Errors
+    /// 422 where they do not.
+    pub fn valid(self) -> Result<DeleteOptions, ApiError> {
+        let errors = self.errors();
         match errors.is_empty() {
-            true => Ok(options),
+            true => Ok(self),
             false => Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors)),
         }
     }

@@ -37,6 +37,7 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     wipe_system_fields(&mut eviction)?;
     match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = AdmissionRequest::new(&cx, Operation::Create, None);
+    call.dry_run = options(&cx, &eviction)?.is_dry_run();
     cx.server.admission.mutate(&call, &mut eviction).await?;
     let options = options(&cx, &eviction)?;
     call.dry_run = options.is_dry_run();
@@ -78,7 +79,7 @@ fn options(cx: &Context, eviction: &Value) -> Result<DeleteOptions, ApiError> {
         );
         return Err(ApiError::new(500, Reason::Unknown, what));
     }
-    Ok(options)
+    options.valid()
 }
 
 enum Evicted {

@@ -16,6 +16,7 @@ use tokio::time::{Instant, Sleep};
 use super::batch::{Batch, BATCH};
 use super::initial::InitialState;
 use crate::context::Server;
+use crate::large_requests;
 use crate::metrics::Scope;
 use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
@@ -307,13 +308,17 @@ impl WatchStream {
             representation.event(kind, &Item::new(&value, event.revision)?, with_columns, &mut out)?;
             Ok(Bytes::from(out))
         };
-        batch.push(match event.extension.get_or_init(EncodedEvents::default) {
-            Some(cache) => cache.get_or_encode(
-                (representation.event_key(with_columns), kind),
-                &self.target.resource,
-                encode,
-            )?,
-            None => encode()?,
+        let Some(cache) = event.extension.get_or_init(EncodedEvents::default) else {
+            batch.push(large_requests::in_place(value.len(), encode)?);
+            return Ok(());
+        };
+        let form = (representation.event_key(with_columns), kind);
+        batch.push(match cache.find(&form) {
+            Some(encoded) => encoded,
+            None => {
+                let resource = &self.target.resource;
+                large_requests::in_place(value.len(), || cache.get_or_encode(form, resource, encode))?
+            }
         });
         Ok(())
     }
@@ -429,7 +434,8 @@ impl Alarms {
 }
 
 /// An event in the representations requested so far, stored in the event's extension slot. The lock is held
-/// during encoding, so that a thousand watchers encode it once.
+/// during encoding, so that a thousand watchers encode it once; where the event is large, the threads that
+/// encode it or wait for that leave their other tasks to others.
 #[derive(Default)]
 struct EncodedEvents {
     forms: Mutex<Vec<EncodedForm>>,
@@ -443,6 +449,12 @@ struct EncodedForm {
 }
 
 impl EncodedEvents {
+    /// The event in that form; none where it is not there, or is being encoded.
+    fn find(&self, form: &(RepresentationKey, EventType)) -> Option<Bytes> {
+        let forms = self.forms.try_lock()?;
+        forms.iter().find(|encoded| encoded.form == *form).map(|encoded| encoded.bytes.clone())
+    }
+
     fn get_or_encode(
         &self,
         form: (RepresentationKey, EventType),
