@@ -9,10 +9,10 @@ use super::set::Set;
 use crate::value::{Map, Value};
 
 /// Update entries beyond this many are merged into one of manager [`ANCIENT`], oldest first.
-pub const MAX_UPDATE_MANAGERS: usize = 10;
+pub(crate) const MAX_UPDATE_MANAGERS: usize = 10;
 
 /// The manager of merged old Update entries.
-pub const ANCIENT: &str = "ancient-changes";
+pub(crate) const ANCIENT: &str = "ancient-changes";
 
 /// The operation of an entry. `Apply` sorts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,7 +118,7 @@ impl PartialEq for Fields {
 impl Entry {
     /// Whether two entries belong to one manager: the version is compared for updates only, so that an
     /// applier may change it.
-    pub fn is_same_manager(&self, other: &Entry) -> bool {
+    pub(crate) fn is_same_manager(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
@@ -314,7 +314,7 @@ pub(super) fn is_reset(list: Option<&Value>) -> bool {
 }
 
 /// Maximum length of a manager's name in bytes.
-pub const MAX_MANAGER_LEN: usize = 128;
+pub(crate) const MAX_MANAGER_LEN: usize = 128;
 
 /// The manager of a request: its `fieldManager`, else the user agent up to the first `/`, printable
 /// characters only, cut at [`MAX_MANAGER_LEN`] bytes.

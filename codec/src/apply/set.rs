@@ -108,11 +108,6 @@ impl Set {
         combine(self.view(), other.view(), &mut difference)
     }
 
-    /// The paths in `self` that are not in `other` and have no prefix in it.
-    pub fn recursive_difference(&self, other: &Set) -> Set {
-        combine(self.view(), other.view(), &mut recursive_difference)
-    }
-
     /// Whether every path is in `other`.
     pub fn is_subset(&self, other: &Set) -> bool {
         fn within(a: View<'_>, b: View<'_>) -> bool {
@@ -235,22 +230,6 @@ fn difference(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder)
                 out.add();
             }
             zip(a.below, b.below, out, &mut difference);
-            out.leave();
-        }
-        (Some(a), None) => out.copy(a),
-        (None, _) => {}
-    }
-}
-
-fn recursive_difference(a: Option<SetNode<'_>>, b: Option<SetNode<'_>>, out: &mut Builder) {
-    match (a, b) {
-        (Some(_), Some(b)) if b.member => {}
-        (Some(a), Some(b)) => {
-            out.enter(a.element.clone());
-            if a.member {
-                out.add();
-            }
-            zip(a.below, b.below, out, &mut recursive_difference);
             out.leave();
         }
         (Some(a), None) => out.copy(a),
@@ -390,27 +369,6 @@ mod tests {
             (
                 "difference keeps the parent of what goes",
                 Set::difference,
-                &["f:a", "f:a f:b"],
-                &["f:a f:b"],
-                &["f:a"],
-            ),
-            (
-                "recursive difference drops children",
-                Set::recursive_difference,
-                &["f:a", "f:a f:b", "f:c"],
-                &["f:a"],
-                &["f:c"],
-            ),
-            (
-                "recursive difference below",
-                Set::recursive_difference,
-                &["f:a f:b f:c", "f:a f:d"],
-                &["f:a f:b"],
-                &["f:a f:d"],
-            ),
-            (
-                "recursive difference keeps parents",
-                Set::recursive_difference,
                 &["f:a", "f:a f:b"],
                 &["f:a f:b"],
                 &["f:a"],

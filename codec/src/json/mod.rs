@@ -50,7 +50,8 @@ pub(crate) use source::{Number, Source, Token};
 pub(crate) use tape::{Tape, TapeNode};
 pub(crate) use text::{encoded, plain_number, Reader};
 pub use typed::{conform, conform_changed, decode};
-pub use writer::{write, write_number, write_pretty, write_string, write_untyped, Indenter};
+pub(crate) use writer::write_number;
+pub use writer::{write, write_pretty, write_string, write_untyped, Indenter};
 pub(crate) use writer::{write_integer, write_minimal_string, write_plain};
 
 use crate::error::{DecodeError, StrictError};

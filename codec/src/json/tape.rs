@@ -82,7 +82,7 @@ impl<'a> Tape<'a> {
     }
 
     /// Parses JSON. Validates everything but the uniqueness of keys.
-    pub fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
+    pub(crate) fn from_json(json: &'a [u8]) -> Result<Tape<'a>, EncodeError> {
         parse(cursor(json)?)
     }
 
@@ -101,7 +101,7 @@ impl<'a> Tape<'a> {
     }
 
     /// Appends a node as compact JSON. Text from JSON is copied unchanged.
-    pub fn write_json(&self, index: u32, out: &mut Vec<u8>) {
+    pub(crate) fn write_json(&self, index: u32, out: &mut Vec<u8>) {
         // Open containers: where each ends and what closes it.
         let mut open: Vec<(u32, u8)> = Vec::new();
         let (mut i, end) = (index, self.after(index));

@@ -142,7 +142,7 @@ pub(crate) fn write_integer(n: i64, out: &mut Vec<u8>) {
 
 /// Writes a double as Go does: the shortest digits that read back equal, with an exponent below 1e-6 and from
 /// 1e21 on.
-pub fn write_number(n: f64, out: &mut Vec<u8>) {
+pub(crate) fn write_number(n: f64, out: &mut Vec<u8>) {
     let size = n.abs();
     if size != 0.0 && !(1e-6..1e21).contains(&size) {
         let text = format!("{n:e}");

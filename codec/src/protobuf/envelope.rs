@@ -192,7 +192,7 @@ impl ListFrame {
     }
 
     /// The length of an item with a bare message of that length, prefix included.
-    pub fn item_len(len: usize) -> usize {
+    pub(crate) fn item_len(len: usize) -> usize {
         field_len(len)
     }
 

@@ -18,7 +18,7 @@ fn invalid(what: &'static str, text: &str) -> EncodeError {
 
 impl ReverseBuffer {
     /// One value that is not a message, list, map or JSON text, and not `null`.
-    pub fn put_leaf(
+    pub(crate) fn put_leaf(
         &mut self,
         number: u32,
         shape: ValueLayout,
@@ -126,7 +126,7 @@ impl ReverseBuffer {
     }
 
     /// A zero value that is not a pointer.
-    pub fn put_zero(&mut self, number: u32, shape: ValueLayout, layouts: &Layouts) {
+    pub(crate) fn put_zero(&mut self, number: u32, shape: ValueLayout, layouts: &Layouts) {
         match shape {
             ValueLayout::Bool | ValueLayout::Int32 | ValueLayout::Int64 => self.put_varint_field(number, 0),
             ValueLayout::Double => self.put_double(number, 0.0),

@@ -102,7 +102,7 @@ impl<'a> WireReader<'a> {
         }
     }
 
-    pub fn fixed64(&mut self) -> Result<u64, ProtobufError> {
+    pub(crate) fn fixed64(&mut self) -> Result<u64, ProtobufError> {
         let (value, rest) = self.rest.split_first_chunk::<8>().ok_or(ProtobufError::UnexpectedEnd)?;
         self.rest = rest;
         Ok(u64::from_le_bytes(*value))
@@ -192,7 +192,7 @@ impl ReverseBuffer {
     }
 
     #[inline]
-    pub fn put_byte(&mut self, byte: u8) {
+    pub(crate) fn put_byte(&mut self, byte: u8) {
         if self.start == 0 {
             self.grow(1);
         }
@@ -210,13 +210,13 @@ impl ReverseBuffer {
     }
 
     #[inline]
-    pub fn put_tag(&mut self, number: u32, wire: WireType) {
+    pub(crate) fn put_tag(&mut self, number: u32, wire: WireType) {
         self.put_varint((number as u64) << 3 | wire as u64);
     }
 
     /// A length-delimited field.
     #[inline]
-    pub fn put_bytes_field(&mut self, number: u32, value: &[u8]) {
+    pub(crate) fn put_bytes_field(&mut self, number: u32, value: &[u8]) {
         self.put(value);
         self.put_varint(value.len() as u64);
         self.put_tag(number, WireType::Bytes);
@@ -224,7 +224,7 @@ impl ReverseBuffer {
 
     /// A varint field.
     #[inline]
-    pub fn put_varint_field(&mut self, number: u32, value: u64) {
+    pub(crate) fn put_varint_field(&mut self, number: u32, value: u64) {
         self.put_varint(value);
         self.put_tag(number, WireType::Varint);
     }
@@ -232,7 +232,7 @@ impl ReverseBuffer {
     /// Closes a message whose last byte was at length `end` (see [`ReverseBuffer::len`]): prepends the length
     /// and tag.
     #[inline]
-    pub fn put_message_prefix(&mut self, number: u32, end: usize) {
+    pub(crate) fn put_message_prefix(&mut self, number: u32, end: usize) {
         self.put_varint((self.len() - end) as u64);
         self.put_tag(number, WireType::Bytes);
     }

@@ -99,7 +99,7 @@ pub(crate) struct FieldLayout {
 impl FieldLayout {
     /// Whether the wire has the field even if unset, because Go holds it by value.
     #[inline]
-    pub fn is_filled(&self) -> bool {
+    pub(crate) fn is_filled(&self) -> bool {
         self.form == Form::One && !self.pointer
     }
 

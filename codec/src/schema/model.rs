@@ -197,7 +197,7 @@ impl StructType {
     }
 
     /// Fills in `by_name` and the table behind [`StructType::rank`].
-    pub fn index_fields(&mut self) {
+    pub(crate) fn index_fields(&mut self) {
         let mut order: Vec<u16> = (0..self.fields.len() as u16).collect();
         order.sort_unstable_by(|&a, &b| {
             self.fields[usize::from(a)].name.cmp(&self.fields[usize::from(b)].name)
@@ -239,7 +239,7 @@ impl StructType {
 
     /// The field of a rank.
     #[inline]
-    pub fn by_rank(&self, rank: usize) -> &Field {
+    pub(crate) fn by_rank(&self, rank: usize) -> &Field {
         &self.fields[self.by_name[rank] as usize]
     }
 

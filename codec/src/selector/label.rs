@@ -33,7 +33,7 @@ impl LabelSelector {
     }
 
     /// A selector of requirements.
-    pub fn from_requirements(mut requirements: Vec<Requirement>) -> LabelSelector {
+    pub(crate) fn from_requirements(mut requirements: Vec<Requirement>) -> LabelSelector {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         LabelSelector { requirements, nothing: false }
     }

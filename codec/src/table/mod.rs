@@ -41,7 +41,6 @@ mod writer;
 pub use age::{duration_between, Now};
 pub use cell::Cell;
 pub use column::{Column, ColumnDefinition};
-pub use partial::{partial_list_begin, partial_list_end, partial_metadata, write_partial_metadata};
 pub use project::{MalformedJson, Paths};
 pub use read::{condition, count, join, pairs};
 pub use source::Parts;

@@ -1,3 +1,4 @@
+use super::partial::write_partial_metadata;
 use super::*;
 use crate::negotiate::MetaVersion;
 use crate::tree;
@@ -101,7 +102,7 @@ fn a_damaged_body_appends_nothing() {
 }
 
 #[test]
-fn partial_metadata_from_bytes_and_trees() {
+fn the_metadata_of_a_row_is_copied() {
     let written = |metadata: &[u8], version: &str| {
         let mut out = Vec::new();
         write_partial_metadata(metadata, version, MetaVersion::V1, &mut out);
@@ -111,27 +112,6 @@ fn partial_metadata_from_bytes_and_trees() {
     assert_eq!(written(br#"{"name":"a"}"#, "5"), format!(r#"{head}{{"resourceVersion":"5","name":"a"}}}}"#));
     assert_eq!(written(b"{}", "5"), format!(r#"{head}{{"resourceVersion":"5"}}}}"#));
     assert_eq!(written(br#"{"name":"a"}"#, ""), format!(r#"{head}{{"name":"a"}}}}"#));
-
-    let object = tree!({ "kind": "Pod", "metadata": tree!({ "name": "a" }), "spec": tree!({}) });
-    let expected = tree!({
-        "kind": "PartialObjectMetadata",
-        "apiVersion": "meta.k8s.io/v1beta1",
-        "metadata": tree!({ "name": "a" }),
-    });
-    assert_eq!(partial_metadata(&object, MetaVersion::V1Beta1), expected);
-
-    let mut out = Vec::new();
-    partial_list_begin(
-        &TableMeta { resource_version: "9", ..TableMeta::default() },
-        MetaVersion::V1,
-        &mut out,
-    );
-    write_partial_metadata(br#"{"name":"a"}"#, "5", MetaVersion::V1, &mut out);
-    partial_list_end(&mut out);
-    let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
-    assert_eq!(json["kind"], "PartialObjectMetadataList");
-    assert_eq!(json["metadata"]["resourceVersion"], "9");
-    assert_eq!(json["items"][0]["metadata"]["name"], "a");
 }
 
 #[test]

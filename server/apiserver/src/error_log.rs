@@ -45,7 +45,7 @@ impl ErrorLog {
 
     /// Records a write to the store that has not returned for too long, or `None` when writes return. Each
     /// change is logged once.
-    pub fn note_disk_wait(&self, too_long: Option<Duration>) {
+    pub(crate) fn note_disk_wait(&self, too_long: Option<Duration>) {
         match (too_long, self.disk_hangs.swap(too_long.is_some(), Ordering::Relaxed)) {
             (Some(wait), false) => tracing::error!(
                 duration_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),

@@ -73,7 +73,7 @@ impl RequestSlot {
 
     /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise
     /// when the request has a slot.
-    pub async fn acquire_for_size(&self, length: usize, limiter: &Limiter) {
+    pub(crate) async fn acquire_for_size(&self, length: usize, limiter: &Limiter) {
         let Some(request) = self.0.as_ref().filter(|_| length > LARGE) else { return };
         if request.permit.get().is_some() {
             return;

@@ -187,7 +187,7 @@ impl<'a> ScaleOwners<'a> {
     ///
     /// # Errors
     /// When the stored managedFields cannot be decoded.
-    pub fn copy_to_scale(&self, parent: &Value, scale: &mut Value) -> Result<(), ApiError> {
+    pub(crate) fn copy_to_scale(&self, parent: &Value, scale: &mut Value) -> Result<(), ApiError> {
         let managed = apply::scale::to_scale(parent.at(&["metadata", "managedFields"]), &self.paths);
         set_managed(scale, managed.map_err(ApiError::internal)?)
     }
@@ -196,7 +196,7 @@ impl<'a> ScaleOwners<'a> {
     ///
     /// # Errors
     /// When the stored managedFields cannot be decoded.
-    pub fn store_in_parent(&self, scale: &Value, parent: &mut Value) -> Result<(), ApiError> {
+    pub(crate) fn store_in_parent(&self, scale: &Value, parent: &mut Value) -> Result<(), ApiError> {
         let managed = |object: &'_ Value| object.at(&["metadata", "managedFields"]).cloned();
         let (of_parent, of_scale) = (managed(parent), managed(scale));
         let version = self.cx.resource.api_version.as_str();

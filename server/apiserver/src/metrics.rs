@@ -142,7 +142,7 @@ impl Metrics {
     }
 
     /// `/metrics/slis`: the health checks.
-    pub fn render_health(&self) -> Vec<u8> {
+    pub(crate) fn render_health(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(8 << 10);
         encode(&self.health.registry, &mut out);
         out

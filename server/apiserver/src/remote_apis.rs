@@ -79,7 +79,10 @@ pub enum RemoteDocument {
 }
 
 /// The remote version that a non-resource path belongs to.
-pub fn of_path<'r>(registry: &'r Registry, path: &str) -> Option<(&'r Arc<RemoteVersion>, RemoteDocument)> {
+pub(crate) fn of_path<'r>(
+    registry: &'r Registry,
+    path: &str,
+) -> Option<(&'r Arc<RemoteVersion>, RemoteDocument)> {
     if registry.remote_versions().is_empty() {
         return None;
     }
@@ -94,7 +97,7 @@ pub fn of_path<'r>(registry: &'r Registry, path: &str) -> Option<(&'r Arc<Remote
 }
 
 /// Passes on a request for a resource.
-pub async fn forward_resource(
+pub(crate) async fn forward_resource(
     server: &Server,
     remote: &RemoteVersion,
     request: Request<RequestBody>,
@@ -112,7 +115,7 @@ pub async fn forward_resource(
 }
 
 /// Passes on a request for a document.
-pub async fn forward_document(
+pub(crate) async fn forward_document(
     server: &Server,
     (remote, document): (&RemoteVersion, RemoteDocument),
     request: Request<RequestBody>,

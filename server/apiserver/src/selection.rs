@@ -55,7 +55,7 @@ impl Selection {
     }
 
     /// The only name that can match, if there is one.
-    pub fn single_name(&self) -> Option<&str> {
+    pub(crate) fn single_name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
 
@@ -63,7 +63,7 @@ impl Selection {
     ///
     /// # Errors
     /// 500: authorization and selection read one query differently.
-    pub fn keeps_to(&self, authorized: Option<&str>) -> Result<(), ApiError> {
+    pub(crate) fn keeps_to(&self, authorized: Option<&str>) -> Result<(), ApiError> {
         match authorized {
             Some(name) if self.single_name() != Some(name) => {
                 Err(ApiError::internal("the field selector was authorized as another one"))

@@ -13,10 +13,10 @@ use crate::error::MAX_STRICT_ERRORS;
 use crate::value::{Map, Value};
 
 /// Operations in one patch; more are 413.
-pub const MAX_OPERATIONS: usize = 10_000;
+pub(crate) const MAX_OPERATIONS: usize = 10_000;
 
 /// Maximum number of bytes that the `copy` operations of one patch may add together.
-pub const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+pub(crate) const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 
 /// Maximum nesting of the result, which is also that of the decoders.
 pub const MAX_DEPTH: usize = 10_000;

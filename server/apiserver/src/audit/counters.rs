@@ -39,7 +39,7 @@ impl Counters {
 
     /// Number of events that a sink has lost.
     #[cfg(test)]
-    pub fn lost_by(&self, sink: &str) -> u64 {
+    pub(crate) fn lost_by(&self, sink: &str) -> u64 {
         self.errors.with_label_values(&[sink]).get()
     }
 }

@@ -248,7 +248,7 @@ impl Event {
     }
 
     /// Completes the object reference from the request object.
-    pub fn fill_object_ref(&mut self, object: &Value) {
+    pub(crate) fn fill_object_ref(&mut self, object: &Value) {
         let Some(reference) = &mut self.object else { return };
         let metadata = object.get("metadata");
         let fill = |field: &mut String, key: &str| {

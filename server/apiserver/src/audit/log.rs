@@ -105,7 +105,7 @@ impl Log {
     ///
     /// # Errors
     /// [`EventLost`] when the queue is full.
-    pub fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
+    pub(crate) fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
         let bytes = self.bytes.clone().try_acquire_many_owned(Log::size(&text));
         self.enqueue(text, bytes.map_err(|_| EventLost))
     }
@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// Whether a request is refused when its first event is lost.
-    pub fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         self.mode == AuditMode::BlockingStrict
     }
 }

@@ -286,7 +286,7 @@ impl Recorder {
 
     /// Records the request object, with defaults applied by `complete`. Costs a copy and a serialization if
     /// its content is recorded.
-    pub fn request_object(&self, object: &Value, complete: impl FnOnce(&mut Value)) {
+    pub(crate) fn request_object(&self, object: &Value, complete: impl FnOnce(&mut Value)) {
         let Some(recording) = &self.0 else { return };
         let mut event = recording.event.lock();
         event.fill_object_ref(object);
@@ -298,7 +298,7 @@ impl Recorder {
     }
 
     /// Records a patch, as JSON.
-    pub fn request_patch(&self, patch: &Value) {
+    pub(crate) fn request_patch(&self, patch: &Value) {
         let Some(recording) = &self.0 else { return };
         let mut event = recording.event.lock();
         if event.config.level >= AuditLevel::Request {

@@ -280,7 +280,7 @@ impl AuditOptions {
     }
 
     /// Batching of the log.
-    pub fn log_batching(&self) -> Batching {
+    pub(crate) fn log_batching(&self) -> Batching {
         match self.audit_log_mode {
             AuditMode::Blocking | AuditMode::BlockingStrict => Batching::UNBATCHED,
             AuditMode::Batch => Batching {
@@ -296,7 +296,7 @@ impl AuditOptions {
     }
 
     /// Batching of the webhook.
-    pub fn webhook_batching(&self) -> Batching {
+    pub(crate) fn webhook_batching(&self) -> Batching {
         Batching {
             buffer: self.audit_webhook_batch_buffer_size,
             max_size: self.audit_webhook_batch_max_size,
@@ -312,7 +312,7 @@ impl AuditOptions {
     }
 
     /// Truncation of the log.
-    pub fn log_truncate(&self) -> Truncate {
+    pub(crate) fn log_truncate(&self) -> Truncate {
         Truncate {
             enabled: self.audit_log_truncate_enabled,
             max_event_size: self.audit_log_truncate_max_event_size,
@@ -320,7 +320,7 @@ impl AuditOptions {
     }
 
     /// Truncation of the webhook.
-    pub fn webhook_truncate(&self) -> Truncate {
+    pub(crate) fn webhook_truncate(&self) -> Truncate {
         Truncate {
             enabled: self.audit_webhook_truncate_enabled,
             max_event_size: self.audit_webhook_truncate_max_event_size,

@@ -90,7 +90,7 @@ impl Sinks {
     }
 
     /// Enqueues an event without waiting, as at the end of a body. Sinks count what they lose.
-    pub fn write_now(&self, event: &Mutex<Event>, stage: AuditStage) {
+    pub(crate) fn write_now(&self, event: &Mutex<Event>, stage: AuditStage) {
         if let Some(mut texts) = self.texts(event, stage) {
             self.enqueue(&mut texts);
         }

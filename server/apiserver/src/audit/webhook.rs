@@ -104,7 +104,7 @@ impl AuditWebhook {
     ///
     /// # Errors
     /// [`EventLost`] when the queue is full.
-    pub fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
+    pub(crate) fn write_now(&self, text: Vec<u8>) -> Result<(), EventLost> {
         let size = u32::try_from(text.len().min(MAX_QUEUED_BYTES)).unwrap_or(u32::MAX);
         let slot = self.slots.clone().try_acquire_owned();
         let bytes = self.bytes.clone().try_acquire_many_owned(size);
@@ -121,7 +121,7 @@ impl AuditWebhook {
     }
 
     /// Whether a request is refused when its first event is lost.
-    pub fn is_strict(&self) -> bool {
+    pub(crate) fn is_strict(&self) -> bool {
         self.mode == AuditMode::BlockingStrict
     }
 

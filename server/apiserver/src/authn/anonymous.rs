@@ -19,7 +19,7 @@ impl Anonymous {
     }
 
     /// On these paths only; on all when empty.
-    pub fn only_at(mut self, paths: Vec<String>) -> Anonymous {
+    pub(crate) fn only_at(mut self, paths: Vec<String>) -> Anonymous {
         self.paths = paths;
         self
     }

@@ -44,7 +44,7 @@ fn texts(errors: &[AuthnError]) -> String {
 
 impl AuthnError {
     /// The error as reported by a TokenReview: upstream tries its own tokens first, which adds their error.
-    pub fn for_review(self) -> AuthnError {
+    pub(crate) fn for_review(self) -> AuthnError {
         AuthnError::merge(vec![AuthnError::InvalidToken, self]).unwrap_or(AuthnError::InvalidToken)
     }
 

@@ -128,7 +128,7 @@ impl Authenticator {
     }
 
     /// Whether a header is one in which a front proxy names the user.
-    pub fn is_proxy_header(&self, name: &HeaderName) -> bool {
+    pub(crate) fn is_proxy_header(&self, name: &HeaderName) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_read(name))
     }
 

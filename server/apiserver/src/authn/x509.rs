@@ -189,7 +189,7 @@ impl CertificateAuthenticator {
     }
 
     /// The authorities, PEM.
-    pub fn authorities_pem(&self) -> Arc<str> {
+    pub(crate) fn authorities_pem(&self) -> Arc<str> {
         self.authorities.pem()
     }
 

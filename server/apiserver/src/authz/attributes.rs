@@ -87,7 +87,7 @@ impl Selectors {
     }
 
     /// The value that the selector requires a field to have, if any.
-    pub fn exact_field(&self, field: &str) -> Option<&str> {
+    pub(crate) fn exact_field(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
 }
@@ -141,7 +141,7 @@ impl RequestAttributes {
     }
 
     /// The attributes of a request for a non-resource path.
-    pub fn of_path<'a>(&'a self, user: &'a User, path: &'a str) -> Attributes<'a> {
+    pub(crate) fn of_path<'a>(&'a self, user: &'a User, path: &'a str) -> Attributes<'a> {
         Attributes { user, verb: &self.method, target: Target::Path(path) }
     }
 }

@@ -173,7 +173,7 @@ impl AuthorizedPath {
 
 impl Authorizer {
     /// Authorizes a request for a resource.
-    pub async fn authorize_resource(
+    pub(crate) async fn authorize_resource(
         &self,
         user: &User,
         info: RequestInfo,
@@ -190,7 +190,7 @@ impl Authorizer {
     }
 
     /// Authorizes a request for a non-resource path.
-    pub async fn authorize_path(
+    pub(crate) async fn authorize_path(
         &self,
         user: &User,
         path: String,

@@ -57,11 +57,11 @@ impl Decision {
     /// Allows without a reason.
     pub const ALLOW: Decision = Decision { verdict: Verdict::Allow, reason: Reason::None, error: None };
     /// No opinion, without a reason.
-    pub const NO_OPINION: Decision =
+    pub(crate) const NO_OPINION: Decision =
         Decision { verdict: Verdict::NoOpinion, reason: Reason::None, error: None };
 
     /// No opinion, with a reason.
-    pub fn no_opinion(reason: impl Into<Cow<'static, str>>) -> Decision {
+    pub(crate) fn no_opinion(reason: impl Into<Cow<'static, str>>) -> Decision {
         Decision { reason: Reason::Text(reason.into()), ..Decision::NO_OPINION }
     }
 

@@ -166,7 +166,7 @@ impl Authorizer {
     }
 
     /// All rules that the authorizers can list for a user in a namespace.
-    pub async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
+    pub(crate) async fn rules_for(&self, user: &User, namespace: &str) -> UserRules {
         let mut rules = UserRules::default();
         let mut errors = Vec::new();
         for link in self.links().iter() {
@@ -258,7 +258,7 @@ pub fn watched_files(
 ///
 /// # Errors
 /// 403 with upstream's message; 500 when authorizers failed.
-pub fn require_allowed(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), ApiError> {
+pub(crate) fn require_allowed(decision: &Decision, attributes: &Attributes<'_>) -> Result<(), ApiError> {
     match (&decision.error, decision.allowed()) {
         (_, true) => Ok(()),
         (Some(error), _) => Err(ApiError::internal(error)),

@@ -60,7 +60,7 @@ pub fn public(attributes: &Attributes<'_>) -> Decision {
 
 /// `AlwaysAllow`, for experiments: allows everything to authenticated users. Upstream disables anonymous
 /// requests in this mode; here they may read public paths only.
-pub fn always_allow(attributes: &Attributes<'_>) -> Decision {
+pub(crate) fn always_allow(attributes: &Attributes<'_>) -> Decision {
     match attributes.user.is_in("system:authenticated") {
         true => Decision::ALLOW,
         false => public(attributes),

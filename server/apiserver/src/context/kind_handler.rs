@@ -81,7 +81,7 @@ impl KindHandler {
     ///
     /// # Errors
     /// 403.
-    pub async fn check_grant(&self, write: Write<'_>) -> Result<(), ApiError> {
+    pub(crate) async fn check_grant(&self, write: Write<'_>) -> Result<(), ApiError> {
         match self.check_grant {
             Some(check) => check(write).await,
             None => Ok(()),
@@ -89,7 +89,7 @@ impl KindHandler {
     }
 
     /// What of an object only its writer may decide.
-    pub fn requester_only_fields(&self, object: &Value) -> Option<Value> {
+    pub(crate) fn requester_only_fields(&self, object: &Value) -> Option<Value> {
         self.requester_only_fields.and_then(|part| part(object))
     }
 
@@ -97,7 +97,12 @@ impl KindHandler {
     ///
     /// # Errors
     /// 403 where the part is another one now.
-    pub fn check_admitted(&self, cx: &Context, sent: Option<Value>, new: &Value) -> Result<(), ApiError> {
+    pub(crate) fn check_admitted(
+        &self,
+        cx: &Context,
+        sent: Option<Value>,
+        new: &Value,
+    ) -> Result<(), ApiError> {
         if self.requester_only_fields(new) == sent {
             return Ok(());
         }
@@ -110,7 +115,11 @@ impl KindHandler {
     ///
     /// # Errors
     /// When an authorizer cannot be called.
-    pub async fn check_permissions(&self, write: Write<'_>, errors: &mut Vec<Cause>) -> Result<(), ApiError> {
+    pub(crate) async fn check_permissions(
+        &self,
+        write: Write<'_>,
+        errors: &mut Vec<Cause>,
+    ) -> Result<(), ApiError> {
         match self.check_permissions {
             Some(check) => check(write, errors).await,
             None => Ok(()),

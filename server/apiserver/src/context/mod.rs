@@ -342,6 +342,6 @@ fn server_user() -> User {
 }
 
 /// The namespace part of an object's key.
-pub fn key_namespace(cx: &Context) -> &str {
+pub(crate) fn key_namespace(cx: &Context) -> &str {
     cx.info.key_namespace(&cx.resource)
 }

@@ -119,7 +119,7 @@ impl Server {
 
     /// Runs a request whose client has left to its end; a stop waits for it. It is dropped where too many
     /// such requests are running.
-    pub fn finish_detached(&self, request: impl Future<Output: Send> + Send + 'static) {
+    pub(crate) fn finish_detached(&self, request: impl Future<Output: Send> + Send + 'static) {
         /// The most tasks beside the requests, these included.
         const MOST: usize = 1024;
         let Some(runtime) = Handle::try_current().ok().filter(|_| self.tasks.len() < MOST) else { return };

@@ -37,12 +37,12 @@ impl TransactionParts {
     }
 
     /// Whether the transaction can fail because another write changed what its conditions name.
-    pub fn can_race(&self) -> bool {
+    pub(crate) fn can_race(&self) -> bool {
         !self.conditions.is_empty()
     }
 
     /// The transaction with these parts.
-    pub fn add_to(self, transaction: Transaction) -> Transaction {
+    pub(crate) fn add_to(self, transaction: Transaction) -> Transaction {
         let transaction = self.conditions.into_iter().fold(transaction, Transaction::require);
         let transaction = self.puts.into_iter().fold(transaction, |t, (key, value)| t.put(key, value));
         self.deletes.into_iter().fold(transaction, Transaction::delete)

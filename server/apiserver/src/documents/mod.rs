@@ -9,7 +9,8 @@ use hyper::{Response, StatusCode};
 use plinth_http::Body;
 
 pub use discovery::{catalog, exists, local_catalog, DiscoveryDocuments};
-pub use openapi::{OpenApiDocuments, KEEP};
+pub use openapi::OpenApiDocuments;
+pub(crate) use openapi::KEEP;
 
 /// A response with a text body of that content type.
 pub fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
@@ -22,7 +23,7 @@ pub fn text(code: StatusCode, content_type: &'static str, body: impl Into<Body>)
 }
 
 /// Upstream's answer to an unknown path.
-pub fn not_found_text() -> Response<Body> {
+pub(crate) fn not_found_text() -> Response<Body> {
     let body = b"404 page not found\n".to_vec();
     let mut response = text(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", body);
     let nosniff = HeaderValue::from_static("nosniff");

@@ -26,7 +26,7 @@ use plinth_http::Body;
 use plinth_registry::{etag_matches, etag_of, Registry, ResourceType};
 
 /// Cache-Control of a document requested by its hash: a year, which means forever.
-pub const KEEP: &str = "public, immutable, max-age=31536000";
+pub(crate) const KEEP: &str = "public, immutable, max-age=31536000";
 
 /// The generated documents, by path and form. The lock is held to look up and to insert, not during
 /// generation.

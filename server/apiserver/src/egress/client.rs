@@ -42,7 +42,7 @@ pub enum CallError {
 
 impl CallError {
     /// Whether a retry may succeed (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
-    pub fn is_retryable(&self) -> bool {
+    pub(crate) fn is_retryable(&self) -> bool {
         match self {
             CallError::Connect(_) | CallError::Http(_) | CallError::Answer(_) => true,
             CallError::Timeout => false,

@@ -28,7 +28,7 @@ const CROSS_ORIGIN: [&str; 4] = [
 
 /// Removes the headers that concern the client's connection alone; those that ask for an upgrade are
 /// set again.
-pub fn request_headers(headers: &mut HeaderMap) {
+pub(crate) fn request_headers(headers: &mut HeaderMap) {
     let upgrade = headers.get(UPGRADE).cloned();
     remove_hop_by_hop(headers);
     if let Some(upgrade) = upgrade {
@@ -39,7 +39,7 @@ pub fn request_headers(headers: &mut HeaderMap) {
 
 /// Removes the headers of a response that concern the other connection alone, and those that would decide
 /// about cross-origin access to this server.
-pub fn response_headers(headers: &mut HeaderMap) {
+pub(crate) fn response_headers(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
     for name in CROSS_ORIGIN {
         headers.remove(HeaderName::from_static(name));
@@ -47,7 +47,7 @@ pub fn response_headers(headers: &mut HeaderMap) {
 }
 
 /// Removes headers by their names.
-pub fn remove_headers(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn remove_headers(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name)).cloned().collect();
     for name in names {
         headers.remove(name);
@@ -94,7 +94,7 @@ impl ForwardedBody {
     }
 
     /// Calls a function when it was read to its end.
-    pub fn at_end(self, call: impl FnOnce() + Send + 'static) -> ForwardedBody {
+    pub(crate) fn at_end(self, call: impl FnOnce() + Send + 'static) -> ForwardedBody {
         ForwardedBody { at_end: Some(Box::new(call)), ..self }
     }
 

@@ -40,7 +40,7 @@ impl<B> Pool<B> {
     }
 
     /// Returns a connection whose response was read to its end.
-    pub fn put_back(&self, sender: SendRequest<B>) {
+    pub(crate) fn put_back(&self, sender: SendRequest<B>) {
         let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE {
             idle.push(Idle { sender, since: Instant::now() });

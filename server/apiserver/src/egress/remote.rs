@@ -99,7 +99,7 @@ pub struct RemoteConnection {
 
 impl RemoteConnection {
     /// Makes it available for other requests.
-    pub fn put_back(self) {
+    pub(crate) fn put_back(self) {
         self.client.idle.put_back(self.sender);
     }
 }
@@ -183,7 +183,7 @@ impl RemoteApis {
     }
 
     /// Whether a request has passed through this server before.
-    pub fn has_passed(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn has_passed(&self, headers: &HeaderMap) -> bool {
         headers.get_all(VIA).iter().any(|via| {
             let parts = via.to_str().unwrap_or_default().split(',');
             parts.into_iter().any(|part| self.via.to_str().is_ok_and(|own| own == part.trim()))
@@ -366,7 +366,7 @@ fn copy(request: &Request<RemoteBody>) -> Option<Request<RemoteBody>> {
 }
 
 /// Whether a header names a user to a server that trusts this one, also to one that takes `_` for `-`.
-pub fn names_user(header: &HeaderName) -> bool {
+pub(crate) fn names_user(header: &HeaderName) -> bool {
     let name = header.as_str().replace('_', "-");
     [USER, UID, GROUP].iter().any(|own| own.as_str() == name) || name.starts_with(EXTRA_PREFIX)
 }
@@ -375,7 +375,7 @@ pub fn names_user(header: &HeaderName) -> bool {
 ///
 /// # Errors
 /// When a name cannot be written in a header.
-pub fn set_user(headers: &mut HeaderMap, user: &User) -> Result<(), RemoteError> {
+pub(crate) fn set_user(headers: &mut HeaderMap, user: &User) -> Result<(), RemoteError> {
     super::forward::remove_headers(headers, names_user);
     let invalid = |name: &HeaderName| {
         RemoteError::Unreachable(format!("net/http: invalid header field value for {:?}", name.as_str()))

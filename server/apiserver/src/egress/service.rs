@@ -78,7 +78,7 @@ impl Service {
     ///
     /// # Errors
     /// That of the last attempt.
-    pub async fn post_persistently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
+    pub(crate) async fn post_persistently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
         self.retry(document, |_| true).await
     }
 

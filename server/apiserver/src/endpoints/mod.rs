@@ -126,7 +126,7 @@ fn segments(path: &str) -> Option<Vec<&str>> {
 
 /// The answer to a malformed path, before authentication, with the text of Go's `net/http` and of upstream's
 /// `WithRequestInfo`.
-pub fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
+pub(crate) fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
     const PLAIN: &str = "text/plain; charset=utf-8";
     match error {
         PathError::BadEscape => text(StatusCode::BAD_REQUEST, PLAIN, b"400 Bad Request".to_vec()),

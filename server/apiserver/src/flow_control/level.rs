@@ -78,7 +78,7 @@ impl PriorityLevel {
     }
 
     /// Maximum seats of one request on this level.
-    pub fn max_seats(&self) -> u32 {
+    pub(crate) fn max_seats(&self) -> u32 {
         match &self.kind {
             LevelKind::Exempt { .. } => 1,
             LevelKind::Limited { max_seats, .. } => max_seats.load(Ordering::Relaxed),
@@ -106,7 +106,7 @@ impl PriorityLevel {
     }
 
     /// The demand since the last call.
-    pub fn reset_demand(&self) -> DemandStats {
+    pub(crate) fn reset_demand(&self) -> DemandStats {
         match &self.kind {
             LevelKind::Exempt { executing, peak } => {
                 let now = executing.load(Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl PriorityLevel {
     }
 
     /// The requests that wait: queue, place in it, and seats of each.
-    pub fn dump_waiting(&self) -> Vec<(usize, usize, u32, RequestDump)> {
+    pub(crate) fn dump_waiting(&self) -> Vec<(usize, usize, u32, RequestDump)> {
         let LevelKind::Limited { queues, .. } = &self.kind else { return Vec::new() };
         let queues = queues.lock();
         queues.queued().map(|(at, place, seats, w)| (at, place, seats, w.dump.clone())).collect()
@@ -202,7 +202,7 @@ impl PriorityLevel {
     ///
     /// # Errors
     /// When too many requests wait.
-    pub fn wait_for_body(&self, occupied: &Occupied) -> Result<LateBody<'_>, Rejected> {
+    pub(crate) fn wait_for_body(&self, occupied: &Occupied) -> Result<LateBody<'_>, Rejected> {
         let (LevelKind::Limited { queues, late, .. }, Occupied::Seats(ticket)) = (&self.kind, occupied)
         else {
             return Ok(LateBody { late: None, seats: 0 });

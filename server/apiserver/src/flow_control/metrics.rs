@@ -123,7 +123,7 @@ impl FlowMetrics {
     }
 
     /// Sets the limits of a level.
-    pub fn set_limits(&self, level: &str, allocation: &super::allocation::LevelAllocation, now: u32) {
+    pub(crate) fn set_limits(&self, level: &str, allocation: &super::allocation::LevelAllocation, now: u32) {
         let set = |metric: &IntGaugeVec, value: u32| {
             metric.with_label_values(&[level]).set(i64::from(value));
         };
@@ -139,12 +139,12 @@ impl FlowMetrics {
     }
 
     /// Sets the fair fraction.
-    pub fn set_fair_fraction(&self, fraction: f64) {
+    pub(crate) fn set_fair_fraction(&self, fraction: f64) {
         self.fair_fraction.set(fraction);
     }
 
     /// Removes the metrics of a deleted level.
-    pub fn remove_level(&self, level: &str) {
+    pub(crate) fn remove_level(&self, level: &str) {
         let counts = [&self.nominal, &self.lower, &self.upper, &self.current, &self.demand_peak];
         counts.iter().for_each(|metric| drop(metric.remove_label_values(&[level])));
         let gauges = [&self.demand_average, &self.demand_deviation, &self.demand_smoothed, &self.target];
@@ -176,7 +176,7 @@ impl SchemaMetrics {
     }
 
     /// Number of requests refused for that reason.
-    pub fn rejections(&self, level: &str, schema: &str, why: super::queues::Rejected) -> u64 {
+    pub(crate) fn rejections(&self, level: &str, schema: &str, why: super::queues::Rejected) -> u64 {
         self.rejected.with_label_values(&[level, schema, why.as_str()]).get()
     }
 }

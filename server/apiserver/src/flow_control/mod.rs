@@ -137,7 +137,7 @@ impl FlowControl {
     }
 
     /// Whether requests are queued by priority and fairness.
-    pub fn has_priority_and_fairness(&self) -> bool {
+    pub(crate) fn has_priority_and_fairness(&self) -> bool {
         matches!(self.mode, Mode::Fair(_))
     }
 
@@ -293,7 +293,7 @@ impl Seat {
     ///
     /// # Errors
     /// [`Refused`] when too many requests of its level wait for theirs.
-    pub fn wait_for_body(&self) -> Result<Option<LateBody<'_>>, Refused> {
+    pub(crate) fn wait_for_body(&self) -> Result<Option<LateBody<'_>>, Refused> {
         match &self.0 {
             Inner::Level { schema, occupied: Some(occupied), .. } => {
                 schema.level.wait_for_body(occupied).map(Some).map_err(|why| refuse(schema, why))
@@ -321,7 +321,7 @@ impl Drop for Seat {
 
 /// Adds the schema and level of a request to the response headers: their UIDs, because the names may be
 /// confidential.
-pub fn add_headers(flow_schema: &FlowSchema, headers: &mut HeaderMap) {
+pub(crate) fn add_headers(flow_schema: &FlowSchema, headers: &mut HeaderMap) {
     headers.insert(SCHEMA_HEADER, flow_schema.uid.clone());
     headers.insert(LEVEL_HEADER, flow_schema.level_uid.clone());
 }
@@ -342,7 +342,7 @@ impl Refused {
 
 /// Whether a request is long-running, so that the request timeout does not apply (upstream's
 /// `BasicLongRunningRequestCheck` with kube-apiserver's verbs and subresources).
-pub fn is_long_running(route: &Route) -> bool {
+pub(crate) fn is_long_running(route: &Route) -> bool {
     match route {
         Route::Resource(info) => {
             matches!(info.verb, Verb::Watch | Verb::Proxy)

@@ -14,7 +14,7 @@ use super::demand::{Demand, Nanos};
 use super::shuffle::Dealer;
 
 /// Assumed duration of a request until it ends, in nanoseconds.
-pub const ESTIMATED_DURATION: i128 = 3_000_000;
+pub(crate) const ESTIMATED_DURATION: i128 = 3_000_000;
 
 /// How a level treats requests without a free seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,18 +287,18 @@ impl<T> QueueSet<T> {
     }
 
     /// Requests dispatched since the last call, in order.
-    pub fn take_ready(&mut self) -> Vec<(T, Ticket)> {
+    pub(crate) fn take_ready(&mut self) -> Vec<(T, Ticket)> {
         std::mem::take(&mut self.ready)
     }
 
     /// Whether any request has been dispatched.
-    pub fn has_ready(&self) -> bool {
+    pub(crate) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
     /// Occupied seats.
     #[cfg(test)]
-    pub fn seats_in_use(&self) -> u32 {
+    pub(crate) fn seats_in_use(&self) -> u32 {
         self.seats_in_use
     }
 
@@ -339,7 +339,7 @@ impl<T> QueueSet<T> {
     }
 
     /// The demand since the last call.
-    pub fn reset_demand(&mut self, now: Nanos) -> super::demand::DemandStats {
+    pub(crate) fn reset_demand(&mut self, now: Nanos) -> super::demand::DemandStats {
         self.demand.reset(now)
     }
 

@@ -38,7 +38,7 @@ impl Default for RetryAfter {
 
 impl RetryAfter {
     /// Counts a refusal; returns the advice in seconds.
-    pub fn refused_now(&self) -> u32 {
+    pub(crate) fn refused_now(&self) -> u32 {
         self.refused(self.start.elapsed().as_secs())
     }
 

@@ -89,7 +89,7 @@ pub async fn read_as(
 ///
 /// # Errors
 /// When there is none; a programming error.
-pub fn builtin_kind(group: &str, version: &str, kind: &str) -> Result<(GVK, TypeId), ApiError> {
+pub(crate) fn builtin_kind(group: &str, version: &str, kind: &str) -> Result<(GVK, TypeId), ApiError> {
     let gvk = GVK::new(group, version, kind);
     let root = schema::builtin().kind(&gvk);
     let root = root.ok_or_else(|| ApiError::internal(format!("the schema has no type for {kind}")))?;
@@ -157,7 +157,7 @@ pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiEr
 }
 
 /// The content types that the resource accepts for its objects.
-pub fn accepts_objects(cx: &Context) -> Accepts {
+pub(crate) fn accepts_objects(cx: &Context) -> Accepts {
     match cx.resource.is_custom() {
         true => Accepts::CustomObject,
         false => Accepts::Object,
@@ -206,7 +206,7 @@ fn decode(
 ///
 /// # Errors
 /// 415.
-pub fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding, ApiError> {
+pub(crate) fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding, ApiError> {
     Ok(match content_type(cx, accepts)? {
         ContentType::Object(encoding) => encoding,
         _ => Encoding::Json,

@@ -107,7 +107,7 @@ impl DeleteOptions {
     }
 
     /// DeleteOptions from an object.
-    pub fn of_tree(tree: &Value) -> DeleteOptions {
+    pub(crate) fn of_tree(tree: &Value) -> DeleteOptions {
         let text = |path: &[&str]| tree.str_at(path).map(str::to_owned);
         let flag = |key: &str| tree.get(key).and_then(Value::as_bool);
         DeleteOptions {

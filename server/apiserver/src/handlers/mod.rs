@@ -32,7 +32,7 @@ use plinth_http::{compress_response, Body, RequestBody};
 ///
 /// # Errors
 /// Any error of the request, to be encoded by [`crate::pipeline`].
-pub async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let warnings = cx.warnings.clone();
     let with_warnings = |mut error: ApiError| {
         error.warnings = warnings.take();

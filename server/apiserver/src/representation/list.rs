@@ -85,12 +85,12 @@ impl<R: Deref<Target = Representation>> ListWriter<R> {
     }
 
     /// Whether [`start`](ListWriter::start) needs totals and metadata.
-    pub fn needs_totals(&self) -> bool {
+    pub(crate) fn needs_totals(&self) -> bool {
         matches!(self.form, ListForm::Protobuf(..) | ListForm::Cbor(_))
     }
 
     /// Whether the prefix states the items' length; otherwise only their number.
-    pub fn states_bytes(&self) -> bool {
+    pub(crate) fn states_bytes(&self) -> bool {
         matches!(self.form, ListForm::Protobuf(..))
     }
 

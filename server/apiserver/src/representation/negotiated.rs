@@ -59,7 +59,7 @@ pub struct RepresentationKey {
 
 impl RepresentationKey {
     /// Whether two keys differ in the second only.
-    pub fn differs_in_second(&self, other: &RepresentationKey) -> bool {
+    pub(crate) fn differs_in_second(&self, other: &RepresentationKey) -> bool {
         self != other && RepresentationKey { second: other.second, ..*self } == *other
     }
 }
@@ -112,7 +112,7 @@ impl Representation {
     }
 
     /// Identifies the bytes of an event; `with_columns` means that a Table includes its column definitions.
-    pub fn event_key(&self, with_columns: bool) -> RepresentationKey {
+    pub(crate) fn event_key(&self, with_columns: bool) -> RepresentationKey {
         let second = self.now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         RepresentationKey {
             resource: Arc::as_ptr(&self.resource) as usize,

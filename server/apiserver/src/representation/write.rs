@@ -106,7 +106,7 @@ impl Representation {
     ///
     /// # Errors
     /// 500 when the encoding fails.
-    pub fn error_event(&self, error: &ApiError, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub(crate) fn error_event(&self, error: &ApiError, out: &mut Vec<u8>) -> Result<(), ApiError> {
         tree::event(self, EventType::Error, &error.to_status(), out)
     }
 
@@ -114,7 +114,7 @@ impl Representation {
     ///
     /// # Errors
     /// 500 when the encoding has no form for it.
-    pub fn unstored(&self, tree: Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub(crate) fn unstored(&self, tree: Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
         match self.accepted.transform {
             Transform::Table(version) => {
                 let items = tree.get("items").and_then(Value::as_array);
@@ -140,7 +140,7 @@ impl Representation {
     ///
     /// # Errors
     /// 500 when the encoding has no form for it.
-    pub fn write_tree(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
+    pub(crate) fn write_tree(&self, tree: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
         tree::write(tree, self.resource.schema, self.accepted.encoding, self.pretty, out)
     }
 }

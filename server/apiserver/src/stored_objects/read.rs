@@ -124,7 +124,7 @@ impl ServedEvent {
     ///
     /// # Errors
     /// 500 when a value cannot be decoded.
-    pub fn without_webhook(
+    pub(crate) fn without_webhook(
         store: &Store,
         resource: &ResourceType,
         event: &Arc<Event>,

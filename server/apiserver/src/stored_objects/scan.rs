@@ -97,7 +97,7 @@ impl Scan {
     }
 
     /// Reads the objects of these keys, as far as they exist.
-    pub fn over_keys(
+    pub(crate) fn over_keys(
         reader: Arc<ObjectReader>,
         resource: Arc<ResourceType>,
         snapshot: Snapshot,
@@ -128,7 +128,7 @@ impl Scan {
     }
 
     /// Whether only some keys are read.
-    pub fn is_by_keys(&self) -> bool {
+    pub(crate) fn is_by_keys(&self) -> bool {
         matches!(self.source, ScanSource::Keys { .. } | ScanSource::SuspendedKeys(_))
     }
 

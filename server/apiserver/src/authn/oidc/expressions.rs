@@ -168,7 +168,7 @@ impl Expressions {
     ///
     /// # Errors
     /// The first rule that is not satisfied.
-    pub fn check_claims(&self, claims: &Value) -> Result<(), OidcError> {
+    pub(crate) fn check_claims(&self, claims: &Value) -> Result<(), OidcError> {
         check(&CLAIMS, &self.claim_rules, "claims", claims)
             .map_err(|why| claim_error("error evaluating claim validation expression", &why))
     }
@@ -177,7 +177,7 @@ impl Expressions {
     ///
     /// # Errors
     /// The first rule that is not satisfied.
-    pub fn check_user(&self, user: &User) -> Result<(), OidcError> {
+    pub(crate) fn check_user(&self, user: &User) -> Result<(), OidcError> {
         if self.user_rules.is_empty() {
             return Ok(());
         }

@@ -108,7 +108,7 @@ pub fn of_pod(pod: &Value) -> Vec<(ReferenceKind, SmolStr)> {
 }
 
 /// The Secrets that a PersistentVolume references for its node: namespace and name.
-pub fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
+pub(crate) fn of_volume(volume: &Value) -> Vec<(SmolStr, SmolStr)> {
     let Some(spec) = volume.get("spec") else { return Vec::new() };
     let claim_namespace = spec.str_at(&["claimRef", "namespace"]).unwrap_or_default();
     let namespace_or_default = |given: Option<&str>, falls_back: bool| {

@@ -213,7 +213,7 @@ pub struct Index {
 
 impl Index {
     /// Inserts a role, or removes it when `rules` is `None`.
-    pub fn set_role(&mut self, key: RoleKey, rules: Option<Vec<PolicyRule>>) {
+    pub(crate) fn set_role(&mut self, key: RoleKey, rules: Option<Vec<PolicyRule>>) {
         let role = self.role(key.clone());
         *role.rules.write() = rules.map(Arc::from);
         drop(role);
@@ -235,12 +235,12 @@ impl Index {
     }
 
     /// The rules of a role; `None` when it does not exist.
-    pub fn rules_of(&self, key: &RoleKey) -> Option<Arc<[PolicyRule]>> {
+    pub(crate) fn rules_of(&self, key: &RoleKey) -> Option<Arc<[PolicyRule]>> {
         self.roles.get(key)?.rules()
     }
 
     /// Inserts or replaces a binding.
-    pub fn set_binding(&mut self, key: RoleKey, object: &Value) {
+    pub(crate) fn set_binding(&mut self, key: RoleKey, object: &Value) {
         self.remove_binding(&key);
         let text = |member: &str| object.str_at(&["roleRef", member]).unwrap_or_default();
         let role_ref = (SmolStr::new(text("kind")), SmolStr::new(text("name")));
@@ -259,7 +259,7 @@ impl Index {
     }
 
     /// Removes a binding.
-    pub fn remove_binding(&mut self, key: &RoleKey) {
+    pub(crate) fn remove_binding(&mut self, key: &RoleKey) {
         let Some(binding) = self.bindings.remove(key) else { return };
         self.subjects.remove(&binding);
         let role = binding.role.as_ref().map(|role| role.key.clone());
@@ -303,7 +303,7 @@ impl Index {
 
     /// The rules of a user in a namespace, each binding's once, and errors of unresolved roles. They are
     /// shared, not copied: a role of megabytes may have thousands of bindings.
-    pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Arc<[PolicyRule]>>, Vec<String>) {
+    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Arc<[PolicyRule]>>, Vec<String>) {
         let (mut rules, mut errors, mut seen) = (Vec::new(), Vec::new(), std::collections::HashSet::new());
         self.visit(user, namespace, |binding| {
             if seen.insert(Arc::as_ptr(binding)) {
@@ -318,7 +318,7 @@ impl Index {
     }
 
     /// The binding that allows a request, or errors of unresolved roles.
-    pub fn allowing(
+    pub(crate) fn allowing(
         &self,
         user: &User,
         namespace: &str,

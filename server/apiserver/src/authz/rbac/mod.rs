@@ -100,7 +100,7 @@ impl Rbac {
     ///
     /// # Errors
     /// When roles and bindings cannot be read.
-    pub async fn rules_for(
+    pub(crate) async fn rules_for(
         &self,
         user: &User,
         namespace: &str,
@@ -112,7 +112,7 @@ impl Rbac {
     ///
     /// # Errors
     /// When roles and bindings cannot be read.
-    pub async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
+    pub(crate) async fn rules_of(&self, key: &RoleKey) -> Result<Option<Arc<[PolicyRule]>>, ApiError> {
         self.index.read(|index| index.rules_of(key)).await
     }
 }
