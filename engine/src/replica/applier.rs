@@ -388,63 +388,66 @@ impl Follower {
     /// last answered.
     fn read(&mut self, wait: Duration) -> Result<Option<Entry>, JournalError> {
         let losses = self.shared.losses();
-        let mut open = match self.reader.take().filter(|open| open.losses == losses) {
-            Some(open) => open,
-            None => self.open(losses)?,
-        };
-        let Some((position, checksum)) = open.unchecked else {
-            return self.reader.insert(open).reader.next(wait);
-        };
-        match open.reader.next(wait) {
-            Ok(Some(entry)) => {
-                compare_applied(&entry, position, checksum)?;
-                open.unchecked = None;
-                self.checked(losses);
-            }
-            Ok(None) => {
-                let end = self.journal.end()?;
-                if end < position {
-                    return Err(JournalError::Behind { applied: position, end });
-                }
-                self.reader = Some(open);
-                return Ok(None);
-            }
+        let is_compared = match self.open(losses).and_then(|()| self.compare(wait)) {
             // What is trimmed cannot be compared.
             Err(JournalError::Trimmed { .. }) => {
-                let reader = self.journal.read(position.next())?;
-                open = OpenReader { reader, losses, unchecked: None };
-                self.checked(losses);
+                let position = self.applier.lock().applied.anchor.position;
+                self.begin(position.next(), None, losses)?;
+                true
             }
-            Err(error) => return Err(error),
+            compared => compared?,
+        };
+        match &mut self.reader {
+            Some(open) if is_compared => open.reader.next(wait),
+            _ => Ok(None),
         }
-        self.reader.insert(open).reader.next(wait)
     }
 
-    fn open(&self, losses: u64) -> Result<OpenReader, JournalError> {
+    /// Opens the journal, unless it is open since it was lost last.
+    fn open(&mut self, losses: u64) -> Result<(), JournalError> {
+        if self.reader.as_ref().is_some_and(|open| open.losses == losses) {
+            return Ok(());
+        }
         let (position, checksum) = {
             let applied = &self.applier.lock().applied;
             (applied.anchor.position, applied.checksum)
         };
-        let checksum = checksum.filter(|_| position > Position::ZERO);
-        let reader = match checksum {
-            Some(_) => self.journal.read(position),
-            None => self.journal.read(position.next()),
-        };
-        match (reader, checksum) {
-            (Ok(reader), Some(checksum)) => {
-                Ok(OpenReader { reader, losses, unchecked: Some((position, checksum)) })
-            }
-            (Ok(reader), None) => {
-                self.checked(losses);
-                Ok(OpenReader { reader, losses, unchecked: None })
-            }
-            (Err(JournalError::Trimmed { .. }), Some(_)) => {
-                let reader = self.journal.read(position.next())?;
-                self.checked(losses);
-                Ok(OpenReader { reader, losses, unchecked: None })
-            }
-            (Err(error), _) => Err(error),
+        match checksum.filter(|_| position > Position::ZERO) {
+            Some(checksum) => self.begin(position, Some((position, checksum)), losses),
+            None => self.begin(position.next(), None, losses),
         }
+    }
+
+    fn begin(
+        &mut self,
+        from: Position,
+        unchecked: Option<(Position, u32)>,
+        losses: u64,
+    ) -> Result<(), JournalError> {
+        let reader = self.journal.read(from)?;
+        self.reader = Some(OpenReader { reader, losses, unchecked });
+        if unchecked.is_none() {
+            self.checked(losses);
+        }
+        Ok(())
+    }
+
+    /// Compares the record that was applied last, where that is still to be done; whether it is done.
+    fn compare(&mut self, wait: Duration) -> Result<bool, JournalError> {
+        let Some(open) = &mut self.reader else { return Ok(false) };
+        let Some((position, checksum)) = open.unchecked else { return Ok(true) };
+        let Some(entry) = open.reader.next(wait)? else {
+            let end = self.journal.end()?;
+            return match end < position {
+                true => Err(JournalError::Behind { applied: position, end }),
+                false => Ok(false),
+            };
+        };
+        compare_applied(&entry, position, checksum)?;
+        open.unchecked = None;
+        let losses = open.losses;
+        self.checked(losses);
+        Ok(true)
     }
 
     fn checked(&self, losses: u64) {
