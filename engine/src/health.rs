@@ -120,6 +120,17 @@ pub enum Warning {
         /// What the last call said.
         message: String,
     },
+    /// A member of the journal has returned a record that is damaged, or lacks one. Another one is asked.
+    #[error(
+        "member {member} of the journal: {error}. Another member is asked; if that has it as it should be, {member} is \
+         damaged: take it out, and let a new one take its place"
+    )]
+    SuspectMember {
+        /// Its address.
+        member: String,
+        /// What was found there.
+        error: plinth_journal::Error,
+    },
     /// Another replica has applied the same records with a different result. This one stops unless more of
     /// the others agree with it.
     #[error(

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use plinth_engine::{Engine, Error, Failure, Options, Replica, Transaction};
 use plinth_journal::record::{ClusterId, Record, ReplicaId};
 use plinth_journal::simulated::SimulatedJournal;
-use plinth_journal::{Error as JournalError, Journal, Position, Reader};
+use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
 
 const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
 
@@ -247,4 +247,126 @@ fn what_a_journal_finds_too_large_keeps_nobody_else() {
     let refused = too_large.wait();
     assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
     assert!(!is_there(&engine, "too large"));
+}
+
+/// A journal of five members, some of which have damaged records. Readers read one member.
+struct Members {
+    journal: plinth_journal::simulated::SimulatedClient,
+    /// The position from which on each member has all records damaged.
+    damaged: Arc<[AtomicU64; 5]>,
+    current: Arc<AtomicUsize>,
+}
+
+struct MemberReader {
+    reader: Box<dyn Reader>,
+    member: usize,
+    damaged: Arc<[AtomicU64; 5]>,
+    current: Arc<AtomicUsize>,
+}
+
+impl Members {
+    fn new(journal: &SimulatedJournal, id: u16) -> Members {
+        let damaged = Arc::new(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
+        Members { journal: journal.client(id), damaged, current: Arc::default() }
+    }
+
+    /// The first so many members have all records from a position on damaged.
+    fn damage(&self, members: usize, from: Position) {
+        self.damaged[..members].iter().for_each(|damaged| damaged.store(from.get(), Ordering::Relaxed));
+    }
+}
+
+impl Journal for Members {
+    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
+        self.journal.append(record)
+    }
+    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
+        let (damaged, current) = (Arc::clone(&self.damaged), Arc::clone(&self.current));
+        let member = current.load(Ordering::Relaxed) % self.members();
+        Ok(Box::new(MemberReader { reader: self.journal.read(from)?, member, damaged, current }))
+    }
+    fn end(&self) -> Result<Position, JournalError> {
+        self.journal.end()
+    }
+    fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.journal.trim(before)
+    }
+    fn members(&self) -> usize {
+        self.damaged.len()
+    }
+    fn max_record_bytes(&self) -> usize {
+        self.journal.max_record_bytes()
+    }
+}
+
+impl Reader for MemberReader {
+    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>, JournalError> {
+        let entry = self.reader.next(timeout)?;
+        Ok(entry.map(|Entry { position, bytes }| {
+            let mut bytes = bytes.to_vec();
+            if position.get() >= self.damaged[self.member].load(Ordering::Relaxed) {
+                // Of its checksum.
+                bytes[0] ^= 1;
+            }
+            Entry { position, bytes: bytes.into() }
+        }))
+    }
+    fn distrust(&mut self) -> Option<String> {
+        self.current.store(self.member + 1, Ordering::Relaxed);
+        Some(format!("member-{}", self.member))
+    }
+}
+
+/// Options whose warnings are noted.
+fn noting(dir: &tempfile::TempDir) -> (Options, Arc<Mutex<Vec<String>>>) {
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&warnings);
+    (Options::new(dir.path()).on_warning(move |warning| noted.lock().push(warning.to_string())), warnings)
+}
+
+#[test]
+fn a_record_that_some_members_have_damaged_is_read_from_another() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let sound = open(&dirs[1], &journal, 2);
+    let members = Arc::new(Members::new(&journal, 1));
+    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
+    let named = |warnings: &Mutex<Vec<String>>| -> Vec<usize> {
+        let is_named = |member: &usize| {
+            let member = format!("member member-{member} of the journal");
+            warnings.lock().iter().any(|warning| warning.contains(&member) && warning.contains("is damaged"))
+        };
+        (0..5).filter(is_named).collect()
+    };
+
+    let (options, warnings) = noting(&dirs[0]);
+    let engine = Engine::open_replicated(options, replica()).unwrap();
+    put(&engine, "before", b"");
+    // While it runs.
+    members.damage(4, journal.client(9).end().unwrap().next());
+    put(&engine, "meanwhile", b"");
+    assert_eq!(named(&warnings), [0, 1, 2, 3]);
+    engine.close().unwrap();
+    drop(engine);
+
+    // At a start, the next record, and the one that was applied last.
+    for is_missed in [true, false] {
+        if is_missed {
+            put(&sound, "missed", b"");
+        }
+        members.current.store(0, Ordering::Relaxed);
+        let (options, warnings) = noting(&dirs[0]);
+        let engine = Engine::open_replicated(options, replica()).unwrap();
+        engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
+        assert!(is_there(&engine, "missed"));
+        assert_eq!(named(&warnings), [0, 1, 2, 3]);
+        engine.close().unwrap();
+    }
+
+    // Where all have it so.
+    put(&sound, "damaged", b"");
+    members.damage(5, Position::new(1));
+    let (options, warnings) = noting(&dirs[0]);
+    let refused = Engine::open_replicated(options, replica()).err().expect("refused");
+    assert!(matches!(refused, Error::Journal { source: JournalError::Damaged { .. } }), "{refused}");
+    assert_eq!(named(&warnings), [0, 1, 2, 3, 4]);
 }

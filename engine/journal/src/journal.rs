@@ -57,6 +57,11 @@ pub trait Journal: Send + Sync {
     /// [`Unavailable`](crate::Error::Unavailable).
     fn trim(&self, before: Position) -> Result<()>;
 
+    /// Of how many members readers read: each of these reads one. One where that is not the journal's way.
+    fn members(&self) -> usize {
+        1
+    }
+
     /// Bytes of the largest record that it takes.
     fn max_record_bytes(&self) -> usize;
 
@@ -78,4 +83,11 @@ pub trait Reader: Send {
     /// # Errors
     /// Those of [`Journal::read`]; after one, the journal is read again from the next position that is due.
     fn next(&mut self, timeout: Duration) -> Result<Option<Entry>>;
+
+    /// Leaves the member that this reader reads, which has returned a record that is damaged, or lacks one:
+    /// the next reader reads another one, if there is one. Returns the member's address, none where readers
+    /// do not read single members.
+    fn distrust(&mut self) -> Option<String> {
+        None
+    }
 }

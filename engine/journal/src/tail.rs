@@ -46,6 +46,9 @@ pub trait Tail: Send {
 
     /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and says so.
     fn leave(&mut self) -> Error;
+
+    /// Leaves the member for what it has served, as [`Reader::distrust`] has it. Returns its address.
+    fn distrust(&mut self) -> String;
 }
 
 /// Reads a [`Tail`]. Its thread owns it.
@@ -108,6 +111,10 @@ impl<T: Tail> Reader for TailReader<T> {
             }
         }
     }
+
+    fn distrust(&mut self) -> Option<String> {
+        Some(self.tail.distrust())
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +158,10 @@ mod tests {
 
         fn leave(&mut self) -> Error {
             Error::Unavailable { message: format!("left before {}", self.due) }
+        }
+
+        fn distrust(&mut self) -> String {
+            "a member".to_owned()
         }
     }
 

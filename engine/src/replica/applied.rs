@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plinth_journal::record::{self, Anchor, ClusterId, Hash, ReplicaId, Session};
+use plinth_journal::record::{self, Anchor, ClusterId, DecodeError, Hash, Record, ReplicaId, Session};
 use plinth_journal::{Entry, Error as JournalError, Position};
 use rocksdb::{ReadOptions, WriteBatch};
 use sha2::{Digest, Sha256};
@@ -247,8 +247,12 @@ pub(crate) fn compare_applied(
     if entry.position != position {
         return Err(JournalError::Gap { expected: position, found: entry.position });
     }
-    match record::checksum(&entry.bytes) == checksum {
-        true => Ok(()),
-        false => Err(JournalError::Replaced { position }),
+    if record::checksum(&entry.bytes) == checksum {
+        return Ok(());
+    }
+    match Record::decode(entry.bytes.clone()) {
+        // It may be sound at other members.
+        Err(DecodeError::Damaged(reason)) => Err(JournalError::Damaged { position, reason }),
+        _ => Err(JournalError::Replaced { position }),
     }
 }

@@ -30,6 +30,7 @@ use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
 use crate::replica::applied::{compare_applied, next_hash, Applied};
 use crate::replica::shared::{Call, Shared};
+use crate::replica::suspect;
 use crate::revision::Revision;
 use crate::store::Store;
 use crate::transaction::{Condition, Transaction};
@@ -42,9 +43,6 @@ const READ_WAIT: Duration = Duration::from_millis(100);
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Deadlines are looked at again when time moves forward by as much with a commit.
 const NOTICED_JUMP: Duration = Duration::from_secs(1);
-/// A record that is missing or damaged is read this many times before the replica gives up: a member of the
-/// journal may be damaged where others are not.
-const SUSPECT_READS: u32 = 3;
 
 /// The only writer of a replica's store.
 pub(crate) struct Applier {
@@ -455,16 +453,22 @@ impl Follower {
         self.shared.checked(losses);
     }
 
-    /// After an error the journal is read again from where it is due.
+    /// After an error the journal is read again from where it is due, and at another member where the error
+    /// may be that of one.
     fn after_error(&mut self, error: JournalError) -> Result<JournalError, Failure> {
-        self.reader = None;
+        let reader = self.reader.take();
         if error.is_transient() {
             self.shared.heard(Call::Read, Some(&error));
             return Ok(error);
         }
+        if !suspect::may_pass(&error) {
+            return Err(Failure::Journal { error });
+        }
+        if let Some(mut open) = reader {
+            suspect::leave(&mut *open.reader, &error, &self.applier.lock().warn);
+        }
         self.suspect += 1;
-        let may_pass = matches!(error, JournalError::Gap { .. } | JournalError::Damaged { .. });
-        match may_pass && self.suspect < SUSPECT_READS {
+        match self.suspect < suspect::reads(&*self.journal) {
             true => Ok(error),
             false => Err(Failure::Journal { error }),
         }

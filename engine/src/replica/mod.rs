@@ -11,6 +11,7 @@
 //! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
 //! - [`ticket`]: a reader that waits for it.
 //! - [`agreement`]: what the hashes in records say about this replica.
+//! - [`suspect`]: records that one member has damaged and others may not.
 //! - [`shared`]: what these threads share.
 //! - [`applied`]: what is stored of how far the journal was applied.
 //! - [`stepped`]: the same work without the threads, step by step, for simulations.
@@ -24,14 +25,14 @@ pub(crate) mod barrier;
 pub(crate) mod proposer;
 pub(crate) mod shared;
 pub(crate) mod stepped;
+pub(crate) mod suspect;
 pub(crate) mod ticket;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use plinth_journal::record::{Anchor, ClusterId, Hash, ReplicaId};
-use plinth_journal::{Error as JournalError, Founding, Journal, Position};
+use plinth_journal::{Entry, Error as JournalError, Founding, Journal, Position};
 use rocksdb::WriteBatch;
 
 use crate::error::{Error, Result};
@@ -198,11 +199,11 @@ pub(crate) fn open_store(
     newest: u8,
 ) -> Result<(Arc<Store>, Option<Applied>)> {
     if !Store::exists(options)? {
-        check_journal(replica, &Applied::nothing(replica.cluster), newest)?;
+        check_journal(options, replica, &Applied::nothing(replica.cluster), newest)?;
     }
     let store = Arc::new(Store::open(options)?);
     let applied = read_applied(options, &store, replica.cluster, newest)?;
-    check_journal(replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)), newest)?;
+    check_journal(options, replica, applied.as_ref().unwrap_or(&Applied::nothing(replica.cluster)), newest)?;
     Ok((store, applied))
 }
 
@@ -247,45 +248,45 @@ pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<Founding> 
     })
 }
 
-/// How long a record is waited for, which exists.
-const RECORD_WAIT: Duration = Duration::from_millis(500);
-
-/// Checks that the record at a position is the one that was applied, where it is not trimmed.
-fn check_applied(journal: &dyn Journal, position: Position, checksum: u32) -> Result<(), JournalError> {
-    let found = journal.read(position).and_then(|mut reader| reader.next(RECORD_WAIT));
-    match found {
-        Ok(Some(entry)) => compare_applied(&entry, position, checksum),
-        Ok(None) | Err(JournalError::Trimmed { .. }) => Ok(()),
-        Err(error) => Err(error),
+/// Checks that the journal continues what was applied, at each of its members where one has a record damaged.
+fn check_journal(options: &Options, replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
+    let mut reads = suspect::reads(&*replica.journal);
+    loop {
+        reads -= 1;
+        match continues(options, replica, applied, newest) {
+            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) if suspect::may_pass(&error) && reads > 0 => {}
+            checked => return checked.map_err(Error::from),
+        }
     }
 }
 
-/// Whether the journal continues what was applied: it does not end before that, has the record that was
-/// applied last, and the next one, if there is one, is sound and of this cluster.
-fn check_journal(replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
-    let position = applied.anchor.position;
-    let check = || -> Result<(), JournalError> {
-        let end = replica.journal.end()?;
-        if end < position {
-            return Err(JournalError::Behind { applied: position, end });
-        }
-        if let Some(checksum) = applied.checksum {
-            check_applied(&*replica.journal, position, checksum)?;
-        }
-        if end == position {
-            return Ok(());
-        }
-        let expected = position.next();
-        match replica.journal.read(expected)?.next(RECORD_WAIT)? {
-            Some(entry) if entry.position == expected => {
-                applier::decode(replica.cluster, expected, &entry.bytes, newest).map(|_| ())
-            }
-            Some(entry) => Err(JournalError::Gap { expected, found: entry.position }),
-            None => Ok(()),
-        }
-    };
-    match check() {
-        Err(error) if error.is_transient() => Ok(()),
-        checked => checked.map_err(Error::from),
+/// Checks that the journal does not end before what was applied, has the record that was applied last where
+/// that is not trimmed, and that the next one, if there is one, is sound and of this cluster.
+fn continues(
+    options: &Options,
+    replica: &Replica,
+    applied: &Applied,
+    newest: u8,
+) -> Result<(), JournalError> {
+    let (journal, position) = (&*replica.journal, applied.anchor.position);
+    let end = journal.end()?;
+    if end < position {
+        return Err(JournalError::Behind { applied: position, end });
     }
+    if let Some(checksum) = applied.checksum {
+        let compare = |entry: Entry| compare_applied(&entry, position, checksum);
+        match suspect::judge(journal, position, &options.warn, compare) {
+            Ok(()) | Err(JournalError::Trimmed { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if end == position {
+        return Ok(());
+    }
+    let expected = position.next();
+    suspect::judge(journal, expected, &options.warn, |entry| match entry.position == expected {
+        true => applier::decode(replica.cluster, expected, &entry.bytes, newest).map(drop),
+        false => Err(JournalError::Gap { expected, found: entry.position }),
+    })
 }

@@ -96,7 +96,8 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         Error::Journal {
             source: plinth_journal::Error::Damaged { .. } | plinth_journal::Error::OtherCluster { .. },
         } => {
-            "\nThe journal has a record that no replica of this cluster has written, or one that is damaged. Nothing was removed. Check --journal; make a \
+            "\nThe journal has a record that no replica of this cluster has written, or one that is damaged, at each member that a warning above names; \
+             if --journal lacks members, name them all. Nothing was removed. Otherwise make a \
              backup of the replica that is furthest, restore it into an empty directory, and begin a new journal with plinth replicate (docs/replication.md)"
         }
         Error::Journal {

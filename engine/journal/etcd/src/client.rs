@@ -178,6 +178,16 @@ impl Client {
         let _ = self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Asks another member from now on, even if this one was left before and has come round again. Returns
+    /// its address.
+    pub(crate) fn distrust(&self, member: usize) -> String {
+        let (asked, members) = (self.current.load(Ordering::Relaxed), self.members.len());
+        if asked % members == member % members {
+            self.leave(asked);
+        }
+        self.numbered(member).address.clone()
+    }
+
     /// Why a member could not be used, if there was one.
     pub(crate) fn unusable(&self) -> Option<String> {
         self.unusable.lock().clone()

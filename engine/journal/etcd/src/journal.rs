@@ -82,6 +82,10 @@ impl Journal for EtcdJournal {
         self.0.trim(before)
     }
 
+    fn members(&self) -> usize {
+        self.0.client.members()
+    }
+
     fn max_record_bytes(&self) -> usize {
         self.0.max_record_bytes
     }

@@ -89,4 +89,8 @@ impl Tail for EtcdTail {
         let message = format!("a member of etcd lags: it has not reached position {}", self.due);
         Error::Unavailable { message }
     }
+
+    fn distrust(&mut self) -> String {
+        self.shared.client.distrust(self.watch.member)
+    }
 }

@@ -7,9 +7,12 @@ mod common;
 mod replicated;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::{program, Members};
+use common::{program, Members, CLUSTER};
+use parking_lot::Mutex;
+use plinth_engine::{At, Engine, Options, Replica, Transaction};
+use plinth_journal::record::ReplicaId;
 use plinth_journal::Journal;
 
 fn connect(members: &Members) -> Arc<dyn Journal> {
@@ -41,4 +44,43 @@ fn a_closed_journal_stops_all_replicas() {
     let members = Members::start(program, 3);
     members.connect();
     replicated::a_closed_journal_stops_all(&members, connect);
+}
+
+/// etcd does not look for flipped bits unless it is told to. The replica finds them, and reads elsewhere.
+#[test]
+fn a_record_that_one_member_has_damaged_is_read_from_another() {
+    const VALUE: &[u8] = b"a value that is nowhere else in the files of a member";
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let open = |members: &Members, id: u16| {
+        let journal = connect(members);
+        let replica = Replica { journal, cluster: CLUSTER, id: ReplicaId(id) };
+        let noted = Arc::clone(&warnings);
+        let options = Options::new(dirs[usize::from(id)].path())
+            .on_warning(move |warning| noted.lock().push(warning.to_string()));
+        Engine::open_replicated(options, replica).unwrap()
+    };
+    let put = |engine: &Engine, key: &'static str, value: &'static [u8]| {
+        engine.transact(Transaction::new().put(key, value)).wait().unwrap();
+    };
+    let away = open(&members, 0);
+    put(&away, "before", b"");
+    away.close().unwrap();
+    drop(away);
+    let other = open(&members, 1);
+    put(&other, "missed", VALUE);
+    put(&other, "later", b"");
+    other.close().unwrap();
+    drop(other);
+    members.damage(0, VALUE);
+    warnings.lock().clear();
+    let back = open(&members, 0);
+    back.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
+    assert_eq!(back.get(b"missed", At::Latest).unwrap().unwrap().value, VALUE);
+    assert!(back.get(b"later", At::Latest).unwrap().is_some());
+    let warnings = warnings.lock();
+    let named = format!("member {} of the journal", members.address(0));
+    assert!(warnings.iter().any(|text| text.contains(&named) && text.contains("damaged")), "{warnings:?}");
 }

@@ -52,6 +52,7 @@ impl KafkaJournal {
             key: records::key(cluster),
             leader: Mutex::default(),
             known: Mutex::new(None),
+            suspect_record: Mutex::new(None),
             trimmed: Mutex::new(None),
         };
         match shared.known() {
@@ -94,6 +95,10 @@ impl Journal for KafkaJournal {
 
     fn trim(&self, before: Position) -> Result<()> {
         self.0.trim(before)
+    }
+
+    fn members(&self) -> usize {
+        self.0.leader.lock().newest.as_ref().map_or(1, |leader| leader.replicas.len())
     }
 
     fn max_record_bytes(&self) -> usize {

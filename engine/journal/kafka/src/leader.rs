@@ -240,8 +240,7 @@ impl Shared {
     /// The other replicas, that which has answered last first.
     fn witnesses(&self, leader: &Leader) -> Vec<i32> {
         let last = self.leader.lock().witness;
-        let mut others: Vec<i32> =
-            leader.replicas.iter().copied().filter(|broker| *broker != leader.broker).collect();
+        let mut others: Vec<i32> = leader.others().collect();
         others.sort_by_key(|broker| *broker != last);
         others
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::Founding;
+use plinth_journal::{Founding, Position};
 
 use crate::client::Client;
 use crate::codec::TopicId;
@@ -23,8 +23,18 @@ pub(crate) struct Shared {
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<Topic>>,
+    /// A record that a broker has damaged, or lacks.
+    pub suspect_record: Mutex<Option<SuspectRecord>>,
     /// When the journal was last trimmed.
     pub trimmed: Mutex<Option<Instant>>,
+}
+
+/// A record that was not served as it should be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SuspectRecord {
+    pub position: Position,
+    /// How many brokers have served it so.
+    pub brokers: usize,
 }
 
 /// The topic, once it was found to be one that this journal may use.
@@ -45,6 +55,13 @@ pub(crate) struct Leader {
     pub address: String,
     /// All brokers that have the partition.
     pub replicas: Vec<i32>,
+}
+
+impl Leader {
+    /// The other brokers that have the partition.
+    pub(crate) fn others(&self) -> impl Iterator<Item = i32> + '_ {
+        self.replicas.iter().copied().filter(|broker| *broker != self.broker)
+    }
 }
 
 /// What is known of the leader.

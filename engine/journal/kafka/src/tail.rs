@@ -10,7 +10,7 @@ use plinth_journal::{Entry, Error, Position, Result, Tail};
 use crate::connection::{CallError, Connection};
 use crate::error_code::{code, error_name, error_of};
 use crate::records::{self, KafkaRecord, Unreadable};
-use crate::shared::{Leader, Shared, Topic};
+use crate::shared::{Leader, Shared, SuspectRecord, Topic};
 use crate::wire::{self, FetchOptions, Fetched, Place};
 
 /// How long the leader waits for records before it answers that there are none.
@@ -24,6 +24,8 @@ pub(crate) struct KafkaTail {
     shared: Arc<Shared>,
     topic: Topic,
     leader: Arc<Leader>,
+    /// The broker that was fetched from last.
+    source: String,
     /// A fetch whose answer is not whole yet.
     fetch: Option<Fetch>,
     /// The position that is due from Kafka.
@@ -42,10 +44,22 @@ struct Fetch {
 
 impl KafkaTail {
     pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaTail {
-        KafkaTail { shared, topic, leader, fetch: None, due, ready: VecDeque::new() }
+        let source = leader.address.clone();
+        KafkaTail { shared, topic, leader, source, fetch: None, due, ready: VecDeque::new() }
     }
 
-    fn send(&self) -> Result<Fetch, CallError> {
+    /// The broker to fetch from: the leader, and for a record that it has damaged another replica of the
+    /// partition, which serves what is acknowledged to any consumer (KIP-392).
+    fn next_source(&self) -> String {
+        let suspect = *self.shared.suspect_record.lock();
+        let brokers = suspect.filter(|suspect| self.due <= suspect.position).map_or(0, |found| found.brokers);
+        let others = self.leader.others().filter_map(|broker| self.shared.client.address(broker));
+        let mut addresses: Vec<String> = std::iter::once(self.leader.address.clone()).chain(others).collect();
+        addresses.swap_remove(brokers % addresses.len())
+    }
+
+    fn send(&mut self) -> Result<Fetch, CallError> {
+        self.source = self.next_source();
         let options = FetchOptions {
             topic: self.topic.id,
             leader_epoch: self.leader.epoch,
@@ -53,14 +67,22 @@ impl KafkaTail {
             max_wait_ms: i32::try_from(FETCH_WAIT.as_millis()).unwrap_or(i32::MAX),
             max_bytes: FETCH_BYTES,
         };
-        let mut connection = self.shared.client.open(&self.leader.address)?;
+        let mut connection = self.shared.client.open(&self.source)?;
         connection.send(wire::FETCH, &wire::fetch(&options))?;
         Ok(Fetch { connection, received: 0, since: Instant::now() })
     }
 
-    fn fails(&self, error: CallError) -> Error {
-        self.shared.suspect(&self.leader);
+    fn fails(&mut self, error: CallError) -> Error {
+        self.give_up();
         error.of_reading()
+    }
+
+    /// Has another broker be fetched from, or who leads be asked.
+    fn give_up(&mut self) {
+        match self.source == self.leader.address {
+            true => self.shared.suspect(&self.leader),
+            false => drop(self.distrust()),
+        }
     }
 
     fn take(&mut self, fetched: Fetched) -> Result<()> {
@@ -69,9 +91,9 @@ impl KafkaTail {
             code::OFFSET_OUT_OF_RANGE => return Err(self.out_of_range()?),
             error => {
                 // It may be that the topic is another one, which the next look at the leader finds.
-                self.shared.suspect(&self.leader);
+                self.give_up();
                 self.shared.leader(&self.topic)?;
-                let message = format!("{}: {}", self.leader.address, error_name(error));
+                let message = format!("{}: {}", self.source, error_name(error));
                 return Err(error_of(error, message));
             }
         }
@@ -124,13 +146,13 @@ impl KafkaTail {
         if self.due < oldest {
             return Ok(Error::Trimmed { requested: self.due, oldest });
         }
-        self.shared.suspect(&self.leader);
+        self.give_up();
         let end = self.shared.end_of(&self.topic)?;
         let applied = Position::new(self.due.get().saturating_sub(1));
         if end < applied {
             return Ok(Error::Behind { applied, end });
         }
-        let message = format!("{} does not have position {}", self.leader.address, self.due);
+        let message = format!("{} does not have position {}", self.source, self.due);
         Ok(Error::Unavailable { message })
     }
 }
@@ -158,8 +180,8 @@ impl Tail for KafkaTail {
                 Ok(false)
             }
             Ok(Some(answer)) => {
-                let malformed = |error| self.fails(fetch.connection.malformed(error));
-                let fetched = Fetched::decode(answer).map_err(malformed)?;
+                let fetched = Fetched::decode(answer).map_err(|error| fetch.connection.malformed(error));
+                let fetched = fetched.map_err(|error| self.fails(error))?;
                 self.shared.client.keep(fetch.connection);
                 self.take(fetched)?;
                 // What comes meanwhile is on its way while these records are applied.
@@ -188,9 +210,16 @@ impl Tail for KafkaTail {
     }
 
     fn leave(&mut self) -> Error {
-        self.shared.suspect(&self.leader);
-        let message = format!("{} lags: position {} is not there yet", self.leader.address, self.due);
+        self.give_up();
+        let message = format!("{} lags: position {} is not there yet", self.source, self.due);
         Error::Unavailable { message }
+    }
+
+    fn distrust(&mut self) -> String {
+        let mut suspect = self.shared.suspect_record.lock();
+        let brokers = suspect.filter(|found| found.position == self.due).map_or(0, |found| found.brokers);
+        *suspect = Some(SuspectRecord { position: self.due, brokers: brokers + 1 });
+        self.source.clone()
     }
 }
 

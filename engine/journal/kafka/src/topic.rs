@@ -361,8 +361,18 @@ impl Shared {
         }
     }
 
-    /// The key of the record at an offset; none for one that no replica can have written.
+    /// The key of the record at an offset; none for one that no replica can have written, wherever it is
+    /// read.
     fn key_at(&self, topic: &Topic, leader: &Leader, offset: i64) -> Result<Option<Bytes>> {
+        if let Some(key) = self.key_from(&leader.address, topic, leader, offset)? {
+            return Ok(Some(key));
+        }
+        // The leader may have it damaged.
+        let mut others = leader.others().filter_map(|broker| self.client.address(broker));
+        Ok(others.find_map(|address| self.key_from(&address, topic, leader, offset).ok().flatten()))
+    }
+
+    fn key_from(&self, address: &str, topic: &Topic, leader: &Leader, offset: i64) -> Result<Option<Bytes>> {
         let options = FetchOptions {
             topic: topic.id,
             leader_epoch: leader.epoch,
@@ -373,10 +383,9 @@ impl Shared {
         };
         let answer = self
             .client
-            .call(&leader.address, wire::FETCH, &wire::fetch(&options), CALL_TIMEOUT * 2)
+            .call(address, wire::FETCH, &wire::fetch(&options), CALL_TIMEOUT * 2)
             .map_err(CallError::of_reading)?;
-        let malformed =
-            |_| Error::Unavailable { message: format!("{} gave a malformed answer", leader.address) };
+        let malformed = |_| Error::Unavailable { message: format!("{address} gave a malformed answer") };
         let fetched = wire::Fetched::decode(answer).map_err(malformed)?;
         match fetched.error {
             code::NONE => {}

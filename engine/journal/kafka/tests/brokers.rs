@@ -24,6 +24,29 @@ fn it_is_a_journal() {
     trimmed_positions_are_known(&brokers);
     a_broker_that_refuses_is_passed_over(&brokers);
     without_any_broker_calls_fail_in_bounded_time_and_go_on_later(&brokers);
+    a_record_that_the_leader_has_damaged_is_read_from_another(&brokers);
+}
+
+/// A bit has flipped in the leader's file. Kafka serves the batch as it is.
+fn a_record_that_the_leader_has_damaged_is_read_from_another(brokers: &Brokers) {
+    let options = brokers.topic("damaged");
+    let journal = brokers.connect_with(&options);
+    Brokers::append(&journal, "before");
+    let damaged = Brokers::append(&journal, "of which the leader has a bit flipped");
+    let leader = journal.leader().unwrap();
+    brokers.damage(brokers.leading(&journal), "damaged-0", b"has a bit flipped");
+    // It is the newest one, by which a start knows whose the topic is.
+    let other = KafkaJournal::connect(&options, common::CLUSTER, Founding::Forbidden).unwrap();
+    Brokers::append(&other, "after");
+    assert_eq!(other.members(), 3);
+    let mut reader = other.read(damaged).unwrap();
+    let error = reader.next(Duration::from_secs(60)).unwrap_err();
+    assert!(matches!(error, Error::Damaged { position, .. } if position == damaged), "{error}");
+    assert_eq!(reader.distrust(), Some(leader));
+    let mut reader = other.read(damaged).unwrap();
+    for expected in ["of which the leader has a bit flipped", "after"] {
+        assert_eq!(reader.next(Duration::from_secs(60)).unwrap().unwrap().bytes, expected);
+    }
 }
 
 fn trimmed_positions_are_known(brokers: &Brokers) {

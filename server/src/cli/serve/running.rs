@@ -168,8 +168,8 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
              replicate\""
         }
         Failure::Journal { error: JournalError::Damaged { .. } | JournalError::OtherCluster { .. } } => {
-            "the journal has a record that no replica of this cluster has written, or one that is damaged, and every \
-             replica stops at it. Keep the data directories of all: make a backup of the replica that is \
+            "the journal has a record that no replica of this cluster has written, or one that is damaged, at each \
+             member that the log names above, and every replica stops at it. Keep the data directories of all: make a backup of the replica that is \
              furthest, restore it into an empty directory, and begin a new journal with \"plinth replicate\". \
              Only where other replicas run, start this one again"
         }

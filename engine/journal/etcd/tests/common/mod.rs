@@ -137,7 +137,7 @@ impl Members {
     }
 
     pub fn options(&self) -> EtcdOptions {
-        let members: Vec<_> = self.clients.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let members: Vec<_> = (0..self.clients.len()).map(|member| self.address(member)).collect();
         let mut options = EtcdOptions::parse(&format!("etcd://{}/plinth", members.join(","))).unwrap();
         options.tls = self.authority.as_ref().map(Authority::client);
         options
@@ -218,6 +218,33 @@ impl Members {
             self.restart(member);
         }
         self.wait();
+    }
+
+    /// Flips a bit of a text in the files of a member, which is killed for it, and waits until it answers
+    /// again.
+    pub fn damage(&mut self, member: usize, text: &[u8]) {
+        let path = self.dir.path().join(format!("m{member}/member/snap/db"));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let places = |bytes: &[u8]| -> Vec<usize> {
+            bytes.windows(text.len()).enumerate().filter(|(_, at)| *at == text).map(|(at, _)| at).collect()
+        };
+        // It is written there some time after it was answered.
+        while places(&std::fs::read(&path).unwrap()).is_empty() {
+            assert!(Instant::now() < deadline, "the text is not in the file");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.kill(member);
+        let mut bytes = std::fs::read(&path).unwrap();
+        for place in places(&bytes) {
+            bytes[place] ^= 1;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        self.restart(member);
+        self.connect_with(&EtcdOptions { members: vec![self.address(member)], ..self.options() });
+    }
+
+    pub fn address(&self, member: usize) -> String {
+        format!("127.0.0.1:{}", self.clients[member])
     }
 
     pub fn restart(&mut self, member: usize) {

@@ -124,6 +124,16 @@ impl Brokers {
         }
     }
 
+    /// Flips a bit of a text in a broker's file of a partition, while it runs.
+    pub fn damage(&self, broker: usize, partition: &str, text: &[u8]) {
+        let path = log_of(&self.path().join(format!("m{broker}")), partition).expect("the broker has it");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let place = bytes.windows(text.len()).position(|at| at == text).expect("the text is there");
+        bytes[place] ^= 1;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes[place..=place], place as u64).unwrap();
+    }
+
     /// Starts the brokers that do not run, and waits for all.
     pub fn restart(&self) {
         self.run("start");
@@ -133,6 +143,16 @@ impl Brokers {
         let pid = std::fs::read_to_string(self.path().join(format!("m{broker}/pid"))).unwrap();
         assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
     }
+}
+
+/// The first file of a partition, below a directory.
+fn log_of(dir: &Path, partition: &str) -> Option<PathBuf> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).find_map(
+        |path| match path.ends_with(partition) {
+            true => Some(path.join("00000000000000000000.log")),
+            false => log_of(&path, partition),
+        },
+    )
 }
 
 impl Drop for Brokers {
