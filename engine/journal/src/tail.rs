@@ -33,9 +33,9 @@ pub trait Tail: Send {
     /// Those of [`Journal::end`](crate::Journal::end).
     fn end(&mut self) -> Result<Position>;
 
-    /// Whether a part of the next answer has come, and the rest is on its way. [`Tail::receive`] fails once
-    /// it stands still.
-    fn is_receiving(&self) -> bool {
+    /// Whether a part of the next answer has come within [`patience`](Tail::patience), and the rest is on its
+    /// way, or comes until [`Tail::receive`] fails.
+    fn is_receiving(&mut self) -> bool {
         false
     }
 

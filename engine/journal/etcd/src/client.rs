@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use plinth_etcd_wire::auth::{AuthenticateRequest, AuthenticateResponse};
@@ -21,6 +23,7 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, ConnectError, Request, Status, Streaming};
 
+use crate::connector::Connector;
 use crate::options::{EtcdOptions, User};
 
 /// Longest time to connect to a member.
@@ -28,7 +31,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time of a call: doubled after each that takes longer, up to the second one, so that a slow etcd is
 /// not asked again and again for what it is doing. A member that stands still costs the first one.
 const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// Bytes that etcd may send ahead: some of the largest records.
+/// Longest time of a call whose answer is behind what the member sends meanwhile.
+const LONGEST_CALL: Duration = Duration::from_secs(30);
+/// A member that has sent as much within a quarter of a call's time does not stand still.
+pub(crate) const PROGRESS: u64 = 8 << 10;
+/// Bytes that etcd may send ahead: some of the largest records. As many again are left for calls.
 const WINDOW_BYTES: u32 = 16 << 20;
 
 /// While a request that writes is not answered, the member is asked so often whom it follows.
@@ -121,6 +128,8 @@ impl Drop for ConnectionThread {
 struct Member {
     address: String,
     channel: Channel,
+    /// Bytes that it has sent.
+    received: Arc<AtomicU64>,
     /// It has answered last as a member of another etcd cluster than the first answer came from.
     is_other: AtomicBool,
     /// It could not be used when it was asked last.
@@ -345,6 +354,35 @@ impl Client {
         }
     }
 
+    /// Bytes that a member has sent.
+    pub(crate) fn received(&self, member: usize) -> u64 {
+        self.numbered(member).received.load(Ordering::Relaxed)
+    }
+
+    /// Waits for a call until the member was silent for a time; none then. A record may be on its way before
+    /// the answer for as long as the path needs for it.
+    async fn patiently<T>(
+        &self,
+        member: usize,
+        limit: Duration,
+        call: impl Future<Output = Result<T, Status>>,
+    ) -> Option<Result<T, Status>> {
+        let mut call = pin!(call);
+        let (began, mut heard, mut received) = (Instant::now(), Instant::now(), self.received(member));
+        loop {
+            if let Ok(answer) = timeout(limit / 4, call.as_mut()).await {
+                return Some(answer);
+            }
+            let now = self.received(member);
+            if now.wrapping_sub(received) >= PROGRESS && began.elapsed() < LONGEST_CALL {
+                heard = Instant::now();
+            } else if heard.elapsed() >= limit {
+                return None;
+            }
+            received = now;
+        }
+    }
+
     /// Waits for a call no longer than a member is trusted with.
     fn bounded<T>(
         &self,
@@ -353,14 +391,14 @@ impl Client {
     ) -> Result<T, CallError> {
         let slow = self.slow.load(Ordering::Relaxed);
         let limit = (CALL_TIMEOUTS[0] * (1 << slow.min(8))).min(CALL_TIMEOUTS[1]);
-        match self.runtime.block_on(async { timeout(limit, call).await }) {
-            Ok(Ok(answer)) => {
+        match self.runtime.block_on(self.patiently(member, limit, call)) {
+            Some(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
                 self.numbered(member).is_unusable.store(false, Ordering::Relaxed);
                 Ok(answer)
             }
-            Ok(Err(status)) => Err(self.failed(member, &status)),
-            Err(_elapsed) => {
+            Some(Err(status)) => Err(self.failed(member, &status)),
+            None => {
                 self.slow.store(slow.saturating_add(1), Ordering::Relaxed);
                 let address = &self.numbered(member).address;
                 self.leave(member);
@@ -414,16 +452,17 @@ impl Member {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
             .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
             .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES);
+            .initial_connection_window_size(2 * WINDOW_BYTES);
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls)?;
         }
-        let channel = endpoint.connect_lazy();
+        let received = Arc::default();
+        let channel = endpoint.connect_with_connector_lazy(Connector::new(Arc::clone(&received)));
         Ok(Member {
             address: address.to_owned(),
             channel,
+            received,
             is_other: AtomicBool::default(),
             is_unusable: AtomicBool::default(),
         })

@@ -20,6 +20,7 @@
 //! ```
 
 mod client;
+mod connector;
 mod journal;
 mod options;
 mod shared;

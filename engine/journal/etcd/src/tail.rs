@@ -8,12 +8,14 @@ use plinth_etcd_wire::kv::Event;
 use plinth_etcd_wire::watch::WatchResponse;
 use plinth_journal::{Entry, Error, Position, Result, Tail};
 
-use crate::client::{CallError, Watch};
+use crate::client::{CallError, Watch, PROGRESS};
 use crate::shared::Shared;
 
 pub(crate) struct EtcdTail {
     shared: Arc<Shared>,
     watch: Watch,
+    /// Bytes that its member had sent when they were looked at last.
+    received: u64,
     /// The position that is due from etcd.
     due: Position,
     /// Records with their revisions, not returned yet: those of one response at most.
@@ -22,7 +24,7 @@ pub(crate) struct EtcdTail {
 
 impl EtcdTail {
     pub(crate) fn new(shared: Arc<Shared>, watch: Watch, due: Position) -> EtcdTail {
-        EtcdTail { shared, watch, due, ready: VecDeque::new() }
+        EtcdTail { shared, watch, received: 0, due, ready: VecDeque::new() }
     }
 
     fn take(&mut self, response: WatchResponse) -> Result<()> {
@@ -76,7 +78,16 @@ impl Tail for EtcdTail {
     }
 
     fn end(&mut self) -> Result<Position> {
-        self.shared.end()
+        let end = self.shared.end();
+        self.received = self.shared.client.received(self.watch.member);
+        end
+    }
+
+    /// A record, or the rest of one: the member sends nothing else that is as much.
+    fn is_receiving(&mut self) -> bool {
+        let before = self.received;
+        self.received = self.shared.client.received(self.watch.member);
+        self.received.wrapping_sub(before) >= PROGRESS
     }
 
     fn patience(&self) -> Duration {

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
 mod common;
+#[path = "../../tests/slow_link/mod.rs"]
+mod slow_link;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +15,7 @@ use common::{program, Members, CLUSTER};
 use plinth_journal::record::ClusterId;
 use plinth_journal::{conformance, Error, Founding, Journal, Position};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
+use slow_link::SlowLink;
 
 #[test]
 fn it_is_a_journal() {
@@ -379,4 +382,49 @@ fn an_append_that_the_leader_took_with_it_is_given_up() {
         }
     }
     panic!("{failures:?}");
+}
+
+/// A message of a watch that is on its way for longer than a member is given is not asked for again and again.
+#[test]
+fn a_backlog_comes_over_a_slow_path() {
+    const RECORDS: u64 = 5;
+    const RECORD_BYTES: usize = 1_000_000;
+    /// How often the bytes of the backlog may pass.
+    const TIMES: u64 = 3;
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 3);
+    let journal = members.connect();
+    for n in 0..RECORDS {
+        journal.append(vec![n as u8; RECORD_BYTES].into()).unwrap();
+    }
+    // Each record takes twice as long as a member has for its first answer.
+    let link = SlowLink::new(RECORD_BYTES as u64 / 2);
+    let options = members.options();
+    let addresses = options.members.iter().map(|member| link.to(member.clone())).collect();
+    let far = members.connect_with(&EtcdOptions { members: addresses, ..options });
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let mut due = Position::new(1);
+    let mut reader = None;
+    while due.get() <= RECORDS {
+        let passed = link.passed();
+        assert!(
+            passed <= TIMES * RECORDS * RECORD_BYTES as u64,
+            "{passed} bytes have come, and {due} is due"
+        );
+        assert!(Instant::now() < deadline, "{passed} bytes have come, and {due} is due");
+        let mut open = match reader.take().map_or_else(|| far.read(due), Ok) {
+            Ok(open) => open,
+            Err(error) if error.is_transient() => continue,
+            Err(error) => panic!("{error}"),
+        };
+        match open.next(Duration::from_secs(1)) {
+            Ok(Some(entry)) => {
+                assert_eq!((entry.position, entry.bytes.len()), (due, RECORD_BYTES));
+                due = due.next();
+                reader = Some(open);
+            }
+            Ok(None) => reader = Some(open),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
 }

@@ -205,7 +205,7 @@ impl Tail for KafkaTail {
     }
 
     /// Also a fetch of megabytes over a slow path is one answer.
-    fn is_receiving(&self) -> bool {
+    fn is_receiving(&mut self) -> bool {
         self.fetch.as_ref().is_some_and(|fetch| fetch.received > 0)
     }
 
