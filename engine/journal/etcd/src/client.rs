@@ -1,6 +1,5 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,8 +20,9 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, ConnectError, Request, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
+use crate::call_error::{classify, is_token_old, message, CallError};
 use crate::connector::Connector;
 use crate::options::{EtcdOptions, User};
 
@@ -38,60 +38,12 @@ pub(crate) const PROGRESS: u64 = 8 << 10;
 /// Bytes that etcd may send ahead: some of the largest records. As many again are left for calls.
 const WINDOW_BYTES: u32 = 16 << 20;
 
+/// Where most members are another etcd cluster's, one of the right cluster has answered within so long, or
+/// etcd was replaced.
+const GONE: Duration = Duration::from_secs(10);
+
 /// While a request that writes is not answered, the member is asked so often whom it follows.
 const LEADER_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Why a call failed.
-#[derive(Debug)]
-pub(crate) enum CallError {
-    /// The request did not reach etcd, or etcd has refused it before it did anything: it has changed nothing.
-    NotMade(String),
-    /// This member cannot be used as long as it, or the options, are what they are. Nothing was made there.
-    Unusable(String),
-    /// Nothing is known of its outcome.
-    Unknown(String),
-    /// The user may not do this, or is not the one that it says. Nothing was made.
-    Denied(String),
-    /// etcd will not do this as long as it, or the options, are what they are.
-    Refused(String),
-    /// The request is too large for etcd.
-    TooLarge,
-    /// The revision that was asked for is compacted.
-    Compacted,
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CallError::NotMade(text)
-            | CallError::Unusable(text)
-            | CallError::Unknown(text)
-            | CallError::Denied(text)
-            | CallError::Refused(text) => f.write_str(text),
-            CallError::TooLarge => f.write_str("the request is too large"),
-            CallError::Compacted => f.write_str("the revision is compacted"),
-        }
-    }
-}
-
-impl CallError {
-    /// As the error of a call that reads.
-    pub(crate) fn of_reading(self) -> Error {
-        match self {
-            CallError::NotMade(message) | CallError::Unusable(message) | CallError::Unknown(message) => {
-                Error::Unavailable { message }
-            }
-            CallError::Denied(message) => Error::Denied { message },
-            CallError::Refused(message) => Error::Refused { message },
-            CallError::TooLarge => unexpected("a reading request is too large"),
-            CallError::Compacted => unexpected("the revision was compacted meanwhile"),
-        }
-    }
-}
-
-fn unexpected(message: &str) -> Error {
-    Error::Unavailable { message: message.to_owned() }
-}
 
 /// Calls etcd. The thread that calls drives its call, the runtime's only thread the connections.
 pub(crate) struct Client {
@@ -110,6 +62,8 @@ pub(crate) struct Client {
     /// The id of the etcd cluster that was answered with first, zero before that. Members of another one are
     /// not used: their revisions are others.
     etcd_cluster: AtomicU64,
+    /// When a member of that one has answered last.
+    heard: Mutex<Option<Instant>>,
     /// Why the last member that could not be used could not.
     unusable: Mutex<Option<String>>,
 }
@@ -173,6 +127,7 @@ impl Client {
             token: Mutex::new(None),
             term: AtomicU64::new(0),
             etcd_cluster: AtomicU64::new(0),
+            heard: Mutex::new(None),
             unusable: Mutex::new(None),
         })
     }
@@ -253,7 +208,7 @@ impl Client {
     }
 
     /// Notes what the header of an answer says, and refuses one of another etcd cluster: only that member as
-    /// long as others may be of the right one.
+    /// long as others may be of the right one, which a minority does not make up that has not answered lately.
     fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
         let Some(header) = header else { return Ok(()) };
         let found = header.cluster_id;
@@ -265,6 +220,7 @@ impl Client {
         answered.is_other.store(found != first, Ordering::Relaxed);
         if found == first {
             self.term.fetch_max(header.raft_term, Ordering::Relaxed);
+            *self.heard.lock() = Some(Instant::now());
             return Ok(());
         }
         let text = format!(
@@ -272,7 +228,10 @@ impl Client {
             answered.address
         );
         self.leave(member);
-        match self.members.iter().all(|member| member.is_other.load(Ordering::Relaxed)) {
+        let members = self.members.len();
+        let others = self.members.iter().filter(|member| member.is_other.load(Ordering::Relaxed)).count();
+        let is_gone = self.heard.lock().is_none_or(|heard| heard.elapsed() >= GONE);
+        match others == members || (others * 2 > members && is_gone) {
             true => Err(CallError::Refused(format!("{text}: etcd was replaced"))),
             false => Err(CallError::Unusable(text)),
         }
@@ -477,131 +436,9 @@ fn tls_config(tls: &Tls) -> ClientTlsConfig {
     }
 }
 
-/// Messages that tell apart what one code of gRPC stands for: etcd's `api/v3rpc/rpctypes/error.go`, and
-/// gRPC's own for the last one. Each is a whole message, or all of one behind its prefix.
-mod message {
-    pub(super) const AUTH_NOT_ENABLED: &str = "authentication is not enabled";
-    pub(super) const AUTH_FAILED: &str = "authentication failed, invalid user ID or password";
-    pub(super) const OLD_AUTH_REVISION: &str = "revision of auth store is old";
-    pub(super) const INVALID_TOKEN: &str = "etcdserver: invalid auth token";
-    pub(super) const REQUEST_TOO_LARGE: &str = "request is too large";
-    pub(super) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
-    pub(super) const PERMISSION_DENIED: &str = "etcdserver: permission denied";
-    pub(super) const COMPACTED: &str = "required revision has been compacted";
-    pub(super) const FUTURE_REVISION: &str = "required revision is a future revision";
-    pub(super) const LEARNER: &str = "rpc not supported for learner";
-    pub(super) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
-}
-
-/// Whether a new token is needed: the old one has expired, or users have changed. Only etcd's own answers
-/// count: after one of something between, nothing is known of the request.
-fn is_token_old(status: &Status) -> bool {
-    [message::INVALID_TOKEN, message::OLD_AUTH_REVISION].iter().any(|old| status.message().ends_with(old))
-}
-
-/// What a status says of the request. That it changed nothing is believed of messages that etcd answers with
-/// before it hands a request to its log, or applies it; any other answer may come from behind that, or from
-/// something between. So "database space exceeded" leaves the outcome open: a member answers with it before
-/// the request is in the log, and after it was applied (etcd's `quotaApplierV3`).
-fn classify(status: &Status, address: &str) -> CallError {
-    let text = format!("{address}: {}", describe(status));
-    if let Some(connect) = source::<ConnectError>(status) {
-        return match source::<rustls::Error>(connect) {
-            Some(_) => CallError::Unusable(format!("TLS with {text}")),
-            None => CallError::NotMade(text),
-        };
-    }
-    let is = |message| status.message().ends_with(message);
-    match status.code() {
-        Code::InvalidArgument if is(message::REQUEST_TOO_LARGE) => CallError::TooLarge,
-        Code::ResourceExhausted if status.message().contains(message::MESSAGE_TOO_LARGE) => {
-            CallError::TooLarge
-        }
-        Code::OutOfRange if is(message::COMPACTED) => CallError::Compacted,
-        Code::ResourceExhausted if is(message::TOO_MANY_REQUESTS) => CallError::NotMade(text),
-        Code::Unauthenticated if is(message::INVALID_TOKEN) => CallError::NotMade(text),
-        Code::InvalidArgument if is(message::OLD_AUTH_REVISION) => CallError::NotMade(text),
-        Code::InvalidArgument if is(message::AUTH_FAILED) => CallError::Denied(text),
-        Code::PermissionDenied if is(message::PERMISSION_DENIED) => CallError::Denied(text),
-        // A member that has not all of what the others have, or another program at its address.
-        Code::Unimplemented => CallError::Unusable(text),
-        Code::FailedPrecondition if is(message::LEARNER) => CallError::Unusable(text),
-        Code::InvalidArgument | Code::FailedPrecondition => CallError::Refused(text),
-        Code::OutOfRange if is(message::FUTURE_REVISION) => CallError::Refused(text),
-        _ => CallError::Unknown(text),
-    }
-}
-
-/// The first error of a type among the causes of an error.
-fn source<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<T>() {
-            return Some(found);
-        }
-        // An error of the operating system's kind hides the one that it was made of.
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        next = match inner {
-            Some(inner) => Some(inner as &(dyn std::error::Error + 'static)),
-            None => error.source(),
-        };
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn kind(code: Code, message: &str) -> &'static str {
-        match classify(&Status::new(code, message), "member") {
-            CallError::NotMade(_) => "not made",
-            CallError::Unusable(_) => "unusable",
-            CallError::Unknown(_) => "unknown",
-            CallError::Denied(_) => "denied",
-            CallError::Refused(_) => "refused",
-            CallError::TooLarge => "too large",
-            CallError::Compacted => "compacted",
-        }
-    }
-
-    #[test]
-    fn statuses_say_whether_a_request_was_made() {
-        for (code, message, expected) in [
-            (Code::InvalidArgument, "etcdserver: request is too large", "too large"),
-            (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 8)", "too large"),
-            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
-            // It may be applied all the same.
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "unknown"),
-            (Code::ResourceExhausted, "etcdserver: too many requests", "not made"),
-            (Code::ResourceExhausted, "of something between", "unknown"),
-            (Code::PermissionDenied, "etcdserver: permission denied", "denied"),
-            (Code::PermissionDenied, "of something between", "unknown"),
-            (
-                Code::InvalidArgument,
-                "etcdserver: authentication failed, invalid user ID or password",
-                "denied",
-            ),
-            (Code::Unauthenticated, "etcdserver: invalid auth token", "not made"),
-            (Code::Unauthenticated, "of something between", "unknown"),
-            (Code::InvalidArgument, "etcdserver: revision of auth store is old", "not made"),
-            (Code::InvalidArgument, "etcdserver: user name is empty", "refused"),
-            (Code::Unimplemented, "unknown service etcdserverpb.KV", "unusable"),
-            (Code::FailedPrecondition, "etcdserver: rpc not supported for learner", "unusable"),
-            (
-                Code::OutOfRange,
-                "Error, decoded message length too large: found 9, the limit is: 8",
-                "unknown",
-            ),
-            (Code::DataLoss, "etcdserver: corrupt cluster", "unknown"),
-            (Code::Unavailable, "etcdserver: request timed out", "unknown"),
-            (Code::Unavailable, "etcdserver: no leader", "unknown"),
-            (Code::Unknown, "raft proposal dropped", "unknown"),
-            (Code::Cancelled, "", "unknown"),
-        ] {
-            assert_eq!(kind(code, message), expected, "{message}");
-        }
-    }
 
     #[test]
     fn a_request_that_reached_nobody_was_not_made() {

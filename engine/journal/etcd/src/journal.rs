@@ -6,7 +6,7 @@ use bytes::Bytes;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
 
-use crate::client::CallError;
+use crate::call_error::CallError;
 use crate::options::EtcdOptions;
 use crate::shared::{AppendError, Shared};
 use crate::tail::EtcdTail;

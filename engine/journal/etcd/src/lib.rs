@@ -19,6 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod call_error;
 mod client;
 mod connector;
 mod journal;

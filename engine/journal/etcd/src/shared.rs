@@ -13,7 +13,8 @@ use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Founding, Position, Result, LAG};
 
-use crate::client::{CallError, Client, Watch};
+use crate::call_error::CallError;
+use crate::client::{Client, Watch};
 use crate::options::EtcdOptions;
 
 /// What the marker holds before the cluster.

@@ -8,7 +8,8 @@ use plinth_etcd_wire::kv::Event;
 use plinth_etcd_wire::watch::WatchResponse;
 use plinth_journal::{Entry, Error, Position, Result, Tail};
 
-use crate::client::{CallError, Watch, PROGRESS};
+use crate::call_error::CallError;
+use crate::client::{Watch, PROGRESS};
 use crate::shared::Shared;
 
 pub(crate) struct EtcdTail {

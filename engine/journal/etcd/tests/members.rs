@@ -258,6 +258,21 @@ fn nothing_is_appended_to_the_journal_of_another_cluster_in_a_new_etcd() {
     assert_eq!(other.end(), Ok(Position::new(1)));
 }
 
+/// One of the addresses is nobody's any more.
+#[test]
+fn an_etcd_that_was_replaced_is_noticed_without_one_of_its_members() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let journal = members.connect();
+    journal.append("of the first".into()).unwrap();
+    members.replace(2, Some("--initial-cluster-token=another"));
+    let other = EtcdJournal::connect(&members.options(), ClusterId([9; 16]), Founding::Allowed).unwrap();
+    assert_eq!(other.append("of the second".into()), Ok(Position::new(1)));
+    let refused = failure_for_good(|| journal.append("of the first".into()).map(drop));
+    assert!(refused.contains("etcd was replaced"), "{refused}");
+    assert_eq!(other.end(), Ok(Position::new(1)), "nothing was written");
+}
+
 /// Calls until it is refused for good; no call succeeds before.
 fn failure_for_good(call: impl Fn() -> Result<(), Error>) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);

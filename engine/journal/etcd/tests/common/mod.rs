@@ -210,11 +210,17 @@ impl Members {
 
     /// Ends all members and starts them again with the same flags and nothing on disk.
     pub fn wipe(&mut self) {
+        self.replace(self.members.len(), None);
+    }
+
+    /// Ends all members and starts the first of them again with nothing on disk and one more flag.
+    pub fn replace(&mut self, started: usize, flag: Option<&str>) {
         for member in 0..self.members.len() {
             self.kill(member);
             std::fs::remove_dir_all(self.dir.path().join(format!("m{member}"))).unwrap();
+            self.members[member].1.extend(flag.map(str::to_owned));
         }
-        for member in 0..self.members.len() {
+        for member in 0..started {
             self.restart(member);
         }
         self.wait();
