@@ -22,7 +22,7 @@
 //!
 //! [`context`] holds the state of a request and what all requests share. [`endpoints`] and [`documents`]
 //! serve non-resource paths. A module imports only those listed before it in
-//! `tests/harness/module_graph.rs` of the repository.
+//! `tests/harness/module_graph/mod.rs` of the repository.
 //!
 //! ```
 //! use plinth_apiserver::authz::ResourceTarget;

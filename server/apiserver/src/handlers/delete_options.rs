@@ -59,7 +59,7 @@ impl DeleteOptions {
     ///
     /// # Errors
     /// 422 where they do not.
-    pub fn valid(self) -> Result<DeleteOptions, ApiError> {
+    pub(crate) fn valid(self) -> Result<DeleteOptions, ApiError> {
         let errors = self.errors();
         match errors.is_empty() {
             true => Ok(self),
@@ -71,7 +71,7 @@ impl DeleteOptions {
     ///
     /// # Errors
     /// 422 for what can be asked for of a single object only.
-    pub fn of_collection(self) -> Result<DeleteOptions, ApiError> {
+    pub(crate) fn of_collection(self) -> Result<DeleteOptions, ApiError> {
         if !self.ignore_store_read_error {
             return Ok(self);
         }

@@ -23,7 +23,7 @@ fn tree(text: &str) -> Value {
 }
 
 fn reference() -> Value {
-    tree(include_str!("tests/reference.json"))
+    tree(include_str!("reference.json"))
 }
 
 fn rows<'a>(reference: &'a Value, table: &str) -> Vec<(&'a str, &'a Value)> {

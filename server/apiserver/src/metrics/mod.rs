@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENTED: &str = include_str!("../../../docs/metrics.md");
+    const DOCUMENTED: &str = include_str!("../../../../docs/metrics.md");
 
     /// A row of a table: type, labels, and whether it is served, which all of Plinth's own are.
     fn documented(name: &str) -> Option<(String, BTreeSet<String>, String)> {
