@@ -168,10 +168,11 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
              replicate\""
         }
         Failure::Journal { error: JournalError::Damaged { .. } | JournalError::OtherCluster { .. } } => {
-            "the journal has a record that no replica of this cluster has written, or one that is damaged, at each \
-             member that the log names above, and every replica stops at it. Keep the data directories of all: \
-             make a backup of the replica that is furthest, restore it into an empty directory, and begin a new \
-             journal with \"plinth replicate\". Only where other replicas run, start this one again"
+            "the journal has a record that no replica of this cluster has written, or one that is \
+             damaged, at each member that the log names above, and every replica stops at it. Keep the \
+             data directories of all: make a backup of the replica that is furthest, restore it into an \
+             empty directory, and begin a new journal with \"plinth replicate\". Only where other \
+             replicas run, start this one again"
         }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
             "start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
