@@ -126,7 +126,7 @@ pub enum Warning {
          damaged: take it out, and let a new one take its place"
     )]
     SuspectMember {
-        /// Its address.
+        /// The address of the member.
         member: String,
         /// What was found there.
         error: plinth_journal::Error,

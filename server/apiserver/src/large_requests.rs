@@ -111,8 +111,8 @@ impl RequestSlot {
     }
 }
 
-/// Runs a step that takes long where an object of `length` bytes is large. For what has no slot: an event is encoded
-/// once for all of its watchers, who wait for whoever encodes it.
+/// Runs a step that takes long where an object of `length` bytes is large. For what has no slot: an event is
+/// encoded once for all of its watchers, who wait for whoever encodes it.
 pub(crate) fn in_place<T>(length: usize, work: impl FnOnce() -> T) -> T {
     match length > LARGE && has_other_threads() {
         true => tokio::task::block_in_place(work),

@@ -33,8 +33,8 @@ async fn kinds_that_are_off_by_default_live_and_die() {
     live(server.client().await, |row| !known.is_on_by_default(&row.group, &row.version)).await;
 }
 
-/// A value that was stored in plain text cannot be read here, whoever wrote it: the server's own objects and what
-/// is written beside another object (the address of a Service, the usage of a quota) included.
+/// A value that was stored in plain text cannot be read here, whoever wrote it: the server's own objects and
+/// what is written beside another object (the address of a Service, the usage of a quota) included.
 #[tokio::test]
 async fn every_kind_lives_encrypted() {
     let dir = tempfile::tempdir().expect("directory");

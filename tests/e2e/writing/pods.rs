@@ -125,8 +125,8 @@ async fn a_budget_lets_evictions_pass_one_by_one() {
     assert_eq!((second.code, second.text_at("/reason")), (429, "TooManyRequests"));
 }
 
-/// Admission is asked about the eviction, as by upstream, and not about the deletion that follows from it: a policy
-/// on deletions does not keep a node from being drained, and leaves nothing half done.
+/// Admission is asked about the eviction, as by upstream, and not about the deletion that follows from it: a
+/// policy on deletions does not keep a node from being drained, and leaves nothing half done.
 #[tokio::test]
 async fn an_eviction_is_admitted_as_an_eviction() {
     let access = shared_with_apis().await;

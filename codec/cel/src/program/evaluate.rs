@@ -1,5 +1,5 @@
-//! The operations, and macros over lists and maps: `all`, `exists`, `exists_one`, `map`, `filter` and those that
-//! make maps. They evaluate each other, so they stand together.
+//! The operations, and macros over lists and maps: `all`, `exists`, `exists_one`, `map`, `filter` and those
+//! that make maps. They evaluate each other, so they stand together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

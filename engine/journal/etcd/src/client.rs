@@ -208,7 +208,8 @@ impl Client {
     }
 
     /// Notes what the header of an answer says, and refuses one of another etcd cluster: only that member as
-    /// long as others may be of the right one, which a minority does not make up that has not answered lately.
+    /// long as others may be of the right one, which a minority does not make up that has not answered
+    /// lately.
     fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
         let Some(header) = header else { return Ok(()) };
         let found = header.cluster_id;

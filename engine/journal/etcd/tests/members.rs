@@ -399,7 +399,8 @@ fn an_append_that_the_leader_took_with_it_is_given_up() {
     panic!("{failures:?}");
 }
 
-/// A message of a watch that is on its way for longer than a member is given is not asked for again and again.
+/// A message of a watch that is on its way for longer than a member is given is not asked for again and
+/// again.
 #[test]
 fn a_backlog_comes_over_a_slow_path() {
     const RECORDS: u64 = 5;

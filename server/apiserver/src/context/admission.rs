@@ -102,7 +102,8 @@ impl<'a> AdmissionRequest<'a> {
         }
     }
 
-    /// Adds a write to the transaction: the value as it is stored (`Store::seal`) at the key, on that condition.
+    /// Adds a write to the transaction: the value as it is stored (`Store::seal`) at the key, on that
+    /// condition.
     pub fn write(&self, condition: Condition, key: Bytes, value: Bytes) {
         let mut parts = self.parts.lock();
         parts.require(condition);

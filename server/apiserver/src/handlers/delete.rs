@@ -107,8 +107,8 @@ pub(crate) async fn delete_object(
     delete_by(cx, object_key, name, options, Admits::Yes).await
 }
 
-/// Deletes the object that `cx` names past admission, as upstream does where another request was admitted: the
-/// eviction of a pod.
+/// Deletes the object that `cx` names past admission, as upstream does where another request was admitted:
+/// the eviction of a pod.
 ///
 /// # Errors
 /// Any error of a delete.
