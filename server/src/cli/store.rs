@@ -84,7 +84,7 @@ pub(super) fn remedy(error: &plinth_engine::Error) -> &'static str {
         }
         Error::FormatVersion { .. } => "\nStart the version of plinth that wrote it",
         Error::Journal { source: plinth_journal::Error::Trimmed { .. } } => {
-            "\nThis replica was away for longer than the journal is kept. Move its data directory away and make it again with plinth join"
+            "\nThis replica was away for longer than the journal is kept. Keep its data directory: it may have what others lack. Move it aside, and make the replica again with plinth join"
         }
         Error::Journal { source: plinth_journal::Error::Version { .. } } => {
             "\nThe other replicas were upgraded, and nothing was written. Start a version of plinth that is as new as theirs"

@@ -107,6 +107,7 @@ fn without_a_checkpoint_the_store_stays() {
         // The other one is down, then a server of another cluster is in its place, then nobody is known.
         let refused = try_serve(&own, &journal, 2, &[]).await.err().unwrap().to_string();
         assert!(refused.contains("away for longer") && refused.contains("cannot reach"), "{refused}");
+        assert!(refused.contains("keep the data directory: it may have what others lack"), "{refused}");
         let other = plinth_server::cli::start(super::replicas::options(&dir.path().join("other"), &[]))
             .await
             .unwrap();

@@ -218,6 +218,9 @@ impl Shared {
         };
         *self.trimmed.lock() = Some(Instant::now());
         let leader = self.leader(&topic)?;
+        // The call names the topic by its name, and it may be another one by now.
+        let view = self.client.view_of(&leader.address, &self.topic).map_err(CallError::of_reading)?;
+        self.check_identity(&topic, &view)?;
         let wait_ms = i32::try_from(CALL_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
         let body = wire::delete_records(&self.topic, offset, wait_ms);
         let answer = self

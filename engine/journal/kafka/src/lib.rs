@@ -31,6 +31,7 @@ mod journal;
 mod leader;
 mod options;
 mod records;
+mod registered;
 mod scram;
 mod shared;
 mod tail;

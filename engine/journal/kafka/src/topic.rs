@@ -110,8 +110,9 @@ impl Shared {
     }
 
     fn create(&self, view: &View) -> Result<View> {
-        // Brokers that are not up yet are waited for: the topic has these replicas for ever.
-        let replicas = view.brokers.len().max(self.client.seeds()).min(REPLICAS);
+        // Those on brokers that are down follow when they are up. Brokers that Kafka does not know yet are
+        // waited for.
+        let replicas = self.registered_brokers(view)?.max(self.client.seeds()).min(REPLICAS);
         let settings = settings_of_new(replicas, self.max_record_bytes);
         let timeout_ms = i32::try_from(CREATE_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
         let body =
@@ -182,7 +183,11 @@ impl Shared {
         };
         self.check_further_partitions(view, founding)?;
         let replicas = partition.replicas.len();
-        if let Some(wanted) = self.wanted_replicas(view, replicas).filter(|_| founding == Founding::Allowed) {
+        let wanted = match founding {
+            Founding::Allowed => self.wanted_replicas(self.registered_brokers(view)?, replicas),
+            Founding::Forbidden => None,
+        };
+        if let Some(wanted) = wanted {
             return refused(format!(
                 "topic {name:?} has {replicas} replicas where there are more brokers: fewer of them may fail than \
                  could; create the topic with a replication factor of {wanted}"
@@ -196,9 +201,8 @@ impl Shared {
     }
 
     /// How many replicas the topic could have, where it has fewer: Kafka may have grown since it was created.
-    fn wanted_replicas(&self, view: &View, replicas: usize) -> Option<usize> {
-        let brokers = view.brokers.len().max(self.client.seeds());
-        Some(brokers.min(REPLICAS)).filter(|wanted| replicas < *wanted)
+    fn wanted_replicas(&self, brokers: usize, replicas: usize) -> Option<usize> {
+        Some(brokers.max(self.client.seeds()).min(REPLICAS)).filter(|wanted| replicas < *wanted)
     }
 
     /// Refuses further partitions where a journal may be founded, and those that hold anything. Empty ones
@@ -263,7 +267,7 @@ impl Shared {
             ));
         }
         let replicas = view.partition().map_or(0, |partition| partition.replicas.len());
-        if let Some(wanted) = self.wanted_replicas(&view, replicas) {
+        if let Some(wanted) = self.wanted_replicas(view.brokers.len(), replicas) {
             problems.push(format!(
                 "topic {name:?} has {replicas} replicas where there are more brokers, so fewer of them may fail than \
                  could; kafka-reassign-partitions gives it {wanted}"

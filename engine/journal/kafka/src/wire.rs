@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::codec::{Api, Decoded, Decoder, Encoder, Malformed, TopicId};
 use crate::error_code::code;
+use crate::registered::DESCRIBE_CLUSTER;
 
 const fn api(key: i16, version: i16, name: &'static str) -> Api {
     Api { key, version, name, is_flexible: true }
@@ -28,8 +29,16 @@ pub(crate) const DESCRIBE_CONFIGS: Api = api(32, 4, "DescribeConfigs");
 pub(crate) const SASL_AUTHENTICATE: Api = api(36, 2, "SaslAuthenticate");
 
 /// What a broker must offer. The first one came last, with Kafka 4.1.
-pub(crate) const NEEDED: [Api; 7] =
-    [PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_RECORDS, DESCRIBE_CONFIGS];
+pub(crate) const NEEDED: [Api; 8] = [
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_CLUSTER,
+];
 
 /// The partition of the journal.
 const PARTITION: i32 = 0;

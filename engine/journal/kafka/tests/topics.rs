@@ -76,6 +76,60 @@ fn a_topic_that_cannot_hold_a_journal_is_refused() {
     another_clusters_record_ends_a_reader(&brokers);
     changes_of_a_topic_are_found(&brokers);
     a_topic_that_was_recreated_is_another_one(&brokers, &good);
+    a_topic_that_was_recreated_is_not_trimmed(&brokers);
+}
+
+/// Where each broker has to have a record, no other one is asked whether the leader leads.
+fn a_topic_that_was_recreated_is_not_trimmed(brokers: &Brokers) {
+    let settings = [("min.insync.replicas", "3"), ("retention.ms", "-1"), ("max.message.bytes", "9000000")];
+    // The new one may have another leader, and an earlier call finds it out then.
+    for n in 0..4 {
+        let options = brokers.topic(&format!("untrimmed-{n}"));
+        admin::create(&options, 1, 3, &settings);
+        let journal = brokers.connect_with(&options);
+        Brokers::append(&journal, "old");
+        admin::delete(&options);
+        admin::create(&options, 1, 3, &settings);
+        for _ in 0..5 {
+            admin::append_to(&options, 0, b"a key", b"a value");
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match journal.trim(Position::new(2)) {
+                Err(Error::Refused { message }) => {
+                    assert!(message.contains("recreated"), "{message}");
+                    break;
+                }
+                Err(error) => assert!(error.is_transient() && Instant::now() < deadline, "{error}"),
+                Ok(()) => panic!("another topic is trimmed"),
+            }
+        }
+    }
+}
+
+/// A topic has the replicas for ever with which it is created.
+#[test]
+fn a_journal_that_is_founded_while_a_broker_is_down_has_a_replica_there() {
+    if !is_there() {
+        return;
+    }
+    let brokers = Brokers::start(3);
+    brokers.kill(2);
+    let mut options = brokers.options();
+    options.brokers.truncate(1);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while admin::brokers_up(&options) > 2 {
+        assert!(Instant::now() < deadline, "a broker that is down is not missed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let journal = brokers.connect_with(&options);
+    assert_eq!(journal.members(), 3);
+    assert_eq!(Brokers::append(&journal, "a record"), Position::new(2));
+    // One that has fewer is no place for a new cluster.
+    let fewer = KafkaOptions { topic: "fewer".to_owned(), ..options };
+    admin::create(&fewer, 1, 2, &[("max.message.bytes", "9000000")]);
+    let message = refusal(&fewer, CLUSTER);
+    assert!(message.contains("replication factor of 3"), "{message}");
 }
 
 fn another_clusters_topic_is_refused(options: &KafkaOptions) {

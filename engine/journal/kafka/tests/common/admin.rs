@@ -11,6 +11,7 @@ use plinth_journal_kafka::KafkaOptions;
 const CREATE_TOPICS: (i16, i16) = (19, 4);
 const DELETE_TOPICS: (i16, i16) = (20, 3);
 const PRODUCE: (i16, i16) = (0, 7);
+const METADATA: (i16, i16) = (3, 1);
 const CREATE_PARTITIONS: (i16, i16) = (37, 1);
 const ALTER_CONFIGS: (i16, i16) = (44, 0);
 
@@ -42,6 +43,13 @@ pub fn delete(options: &KafkaOptions) {
     put(&mut body, 10_000i32.to_be_bytes());
     let answer = call(options, DELETE_TOPICS, &body);
     assert_eq!(answer[8 + 2 + options.topic.len()..][..2], [0, 0], "{answer:?}");
+}
+
+/// How many brokers a broker takes for up.
+pub fn brokers_up(options: &KafkaOptions) -> i32 {
+    let no_topics = 0i32.to_be_bytes();
+    let answer = call(options, METADATA, &no_topics);
+    i32::from_be_bytes(answer[..4].try_into().unwrap())
 }
 
 /// Adds partitions to a topic, up to this many.
