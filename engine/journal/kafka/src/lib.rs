@@ -6,8 +6,8 @@
 //! confirmed that it leads still. Why it is built like this and what was refused:
 //! `docs/design/0033-journal-on-kafka.md`.
 //!
-//! - `journal`: appends and trims; `tail`: reads; `leader`: who leads, and the end.
-//! - `topic`: checks and creates the topic; `shared`: what all of these share.
+//! - `journal`: the calls, and trims; `append`: appends; `tail`: reads; `leader`: who leads, and the end.
+//! - `topic`, `registered`: check and create the topic; `shared`: what all of these share.
 //! - `client`, `connection`, `scram`: calls over connections that TLS and SASL secure.
 //! - `wire`, `error_code`, `codec`, `records`: the messages, and batches of records.
 //!
@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod append;
 mod client;
 mod codec;
 mod connection;

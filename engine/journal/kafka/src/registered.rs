@@ -4,15 +4,11 @@
 use plinth_journal::{Error, Result};
 
 use crate::client::CALL_TIMEOUT;
-use crate::codec::{Api, Decoded, Decoder, Encoder};
+use crate::codec::{Decoded, Decoder, Encoder};
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::shared::Shared;
-use crate::wire::View;
-
-/// The first version that tells of brokers that are fenced, which those are that are down.
-pub(crate) const DESCRIBE_CLUSTER: Api =
-    Api { key: 60, version: 2, name: "DescribeCluster", is_flexible: true };
+use crate::wire::{View, DESCRIBE_CLUSTER};
 
 impl Shared {
     /// How many brokers Kafka has, as one of those says that are up.

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use crate::codec::{Api, Decoded, Decoder, Encoder, Malformed, TopicId};
 use crate::error_code::code;
-use crate::registered::DESCRIBE_CLUSTER;
 
 const fn api(key: i16, version: i16, name: &'static str) -> Api {
     Api { key, version, name, is_flexible: true }
@@ -20,6 +19,8 @@ pub(crate) const PRODUCE: Api = api(0, 13, "Produce");
 pub(crate) const FETCH: Api = api(1, 13, "Fetch");
 pub(crate) const LIST_OFFSETS: Api = api(2, 7, "ListOffsets");
 pub(crate) const METADATA: Api = api(3, 12, "Metadata");
+/// The first version that tells of brokers that are fenced, which those are that are down.
+pub(crate) const DESCRIBE_CLUSTER: Api = api(60, 2, "DescribeCluster");
 pub(crate) const SASL_HANDSHAKE: Api = Api { is_flexible: false, ..api(17, 1, "SaslHandshake") };
 /// Understood by every broker, whatever else it does.
 pub(crate) const API_VERSIONS: Api = Api { is_flexible: false, ..api(18, 0, "ApiVersions") };

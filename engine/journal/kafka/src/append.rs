@@ -1,0 +1,108 @@
+//! Appends: what an answer, or none, says about the record.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use plinth_journal::{Error, Position, Result};
+
+use crate::client::CALL_TIMEOUT;
+use crate::connection::CallError;
+use crate::error_code::{code, error_name};
+use crate::records;
+use crate::shared::{Leader, Shared, Topic};
+use crate::wire::{self, Produced};
+
+/// Longest time for which an append waits, as long as its leader leads.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// An append that has waited for so long asks whether its leader leads still.
+const APPEND_PATIENCE: Duration = Duration::from_millis(250);
+
+impl Shared {
+    /// Appends a record with a key.
+    pub(crate) fn append_with(
+        &self,
+        topic: &Topic,
+        leader: &Leader,
+        key: &Bytes,
+        record: &Bytes,
+    ) -> Result<Position> {
+        let timeout_ms = i32::try_from(APPEND_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
+        let body = wire::produce(&topic.id, timeout_ms, &records::encode(key, record));
+        match self.produce(topic, leader, &body) {
+            Ok(produced) if produced.error == code::NONE => match u64::try_from(produced.offset) {
+                Ok(offset) => Ok(Position::new(offset).next()),
+                Err(_) => Err(Error::OutcomeUnknown { message: "Kafka gave no offset".to_owned() }),
+            },
+            Ok(produced) => {
+                self.suspect(leader);
+                Err(self.not_appended(leader, &produced, record.len()))
+            }
+            Err(error) => {
+                self.suspect(leader);
+                Err(match error {
+                    CallError::Unknown(message) => Error::OutcomeUnknown { message },
+                    // This broker: another one may lead soon.
+                    CallError::NotMade(message) | CallError::Refused(message) => {
+                        Error::Unavailable { message }
+                    }
+                    CallError::Denied(message) => Error::Denied { message },
+                })
+            }
+        }
+    }
+
+    /// Makes the call, and waits for the answer as long as this is the leader.
+    fn produce(&self, topic: &Topic, leader: &Leader, body: &[u8]) -> Result<Produced, CallError> {
+        let started = Instant::now();
+        let mut connection = self.client.open(&leader.address)?;
+        // From the first byte on, nothing is known before the answer.
+        connection.send(wire::PRODUCE, body).map_err(unknown)?;
+        loop {
+            if let Some(answer) = connection.receive(Instant::now() + APPEND_PATIENCE).map_err(unknown)? {
+                let produced = Produced::decode(answer).map_err(|error| connection.malformed(error))?;
+                self.client.keep(connection);
+                return Ok(produced);
+            }
+            if started.elapsed() >= APPEND_TIMEOUT + CALL_TIMEOUT {
+                return Err(connection.silent(started.elapsed()));
+            }
+            if self.has_moved(topic, leader) {
+                let message = format!("{} no longer leads the journal", leader.address);
+                return Err(CallError::Unknown(message));
+            }
+        }
+    }
+
+    /// What an error in the answer to an append says about the record. Where a broker may have appended it
+    /// before that error, nothing is known.
+    fn not_appended(&self, leader: &Leader, produced: &Produced, size: usize) -> Error {
+        let why = produced.message.clone().unwrap_or_else(|| error_name(produced.error));
+        let message = format!("{}: {why}", leader.address);
+        match produced.error {
+            code::MESSAGE_TOO_LARGE | code::RECORD_LIST_TOO_LARGE => {
+                Error::TooLarge { size, limit: size.saturating_sub(1) }
+            }
+            // All of these are found before the record is appended.
+            code::NOT_ENOUGH_REPLICAS
+            | code::UNKNOWN_TOPIC_ID
+            | code::INCONSISTENT_TOPIC_ID
+            | code::CORRUPT_MESSAGE => Error::Unavailable { message },
+            code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => {
+                Error::Denied { message }
+            }
+            code::INVALID_RECORD | code::POLICY_VIOLATION => {
+                Error::Refused { message: format!("topic {:?} does not take records: {message}", self.topic) }
+            }
+            _ => Error::OutcomeUnknown { message },
+        }
+    }
+}
+
+/// A call that was begun may have reached the broker.
+fn unknown(error: CallError) -> CallError {
+    match error {
+        CallError::NotMade(message) => CallError::Unknown(message),
+        CallError::Refused(message) => CallError::Unknown(message),
+        error => error,
+    }
+}
