@@ -16,13 +16,13 @@ use plinth_apiserver::context::Operation;
 use plinth_registry::{convert_between, ResourceType};
 use plinth_storage::{Header, Namespaces};
 
-/// The group of the admission configuration. It is exempt from webhooks and policies, so that a broken one
-/// can be repaired.
+/// The group of the admission configuration. Its built-in kinds are exempt from webhooks and policies, so
+/// that a broken one can be repaired.
 const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
 
 /// Whether the request is exempt from webhooks and policies.
 pub(super) fn is_exempt(call: &Call<'_>) -> bool {
-    call.cx.resource.group() == EXEMPT_GROUP
+    call.cx.resource.group() == EXEMPT_GROUP && !call.cx.resource.is_custom()
 }
 
 /// Groups of reviews.
@@ -31,7 +31,8 @@ const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
 /// Whether the request is exempt from policies: a broken policy must not block authentication and
 /// authorization reviews (kubernetes `pkg/kubeapiserver/admission/exclusion`). Webhooks are called.
 pub(super) fn is_exempt_from_policies(call: &Call<'_>) -> bool {
-    is_exempt(call) || QUESTIONS.contains(&call.cx.resource.group())
+    let resource = &call.cx.resource;
+    is_exempt(call) || QUESTIONS.contains(&resource.group()) && !resource.is_custom()
 }
 
 /// The attributes of a request that rules match.

@@ -402,3 +402,75 @@ async fn token_requests_are_admitted_and_reviews_bypass_policies() {
         assert!(refused["message"].as_str().is_some_and(|m| m.contains("away.example.com")), "{refused}");
     }
 }
+
+/// `request.options` has what the client asked for, whichever way it said so.
+#[tokio::test]
+async fn expressions_see_the_options_of_a_request() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "options").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    create(&client, &maps, &json!({"metadata": {"name": "kept"}})).await;
+    let name = unique("options");
+    let shown: Vec<String> = [
+        "fieldManager",
+        "fieldValidation",
+        "force",
+        "gracePeriodSeconds",
+        "propagationPolicy",
+        "orphanDependents",
+    ]
+    .iter()
+    .map(|key| format!("(has(request.options.{key}) ? ' {key}=' + string(request.options.{key}) : '')"))
+    .collect();
+    let expression = format!("request.options.kind + {}", shown.join(" + "));
+    let spec = json!({"validations": [{"expression": "false", "messageExpression": expression}]});
+    let policies = format!("{CONFIGURATIONS}/validatingadmissionpolicies");
+    create(&client, &policies, &policy(&name, &namespace, spec)).await;
+    create(
+        &client,
+        &format!("{CONFIGURATIONS}/validatingadmissionpolicybindings"),
+        &binding(&name, &["Deny"], None),
+    )
+    .await;
+    let kept =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "b"}});
+    let delete = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Orphan"});
+    let (one, none) = (format!("{maps}/kept"), Value::Null);
+    let rows = [
+        (
+            "POST",
+            format!("{maps}?fieldValidation=Strict&fieldManager=m"),
+            &kept,
+            "CreateOptions fieldManager=m fieldValidation=Strict",
+        ),
+        ("PUT", format!("{one}?fieldValidation=Ignore"), &kept, "UpdateOptions fieldValidation=Ignore"),
+        ("MERGE", one.clone(), &kept, "PatchOptions"),
+        (
+            "APPLY",
+            format!("{one}?fieldManager=m&force=true"),
+            &kept,
+            "PatchOptions fieldManager=m force=true",
+        ),
+        (
+            "DELETE",
+            format!("{one}?gracePeriodSeconds=0&propagationPolicy=Foreground"),
+            &none,
+            "DeleteOptions gracePeriodSeconds=0 propagationPolicy=Foreground",
+        ),
+        ("DELETE", one.clone(), &delete, "DeleteOptions gracePeriodSeconds=0 propagationPolicy=Orphan"),
+        ("DELETE", format!("{maps}?orphanDependents=true"), &none, "DeleteOptions orphanDependents=true"),
+        ("DELETE", one.clone(), &none, "DeleteOptions"),
+    ];
+    plinth_tests::eventually("the policy is in force", || async {
+        plinth_tests::requests::send(&client, "DELETE", &one, &none).await.code == 422
+    })
+    .await;
+    for (method, path, body, expected) in rows {
+        let answer = plinth_tests::requests::send(&client, method, &path, body).await;
+        let message = answer.text_at("/message");
+        assert!(
+            answer.code == 422 && message.ends_with(&format!("denied request: {expected}")),
+            "{method} {path}: {message}"
+        );
+    }
+}

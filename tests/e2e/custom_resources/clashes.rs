@@ -119,6 +119,36 @@ async fn a_custom_resource_of_the_group_of_reviews_needs_its_namespace() {
     ok(&client, Method::POST, &reviews, Some(&review)).await;
 }
 
+/// Reviews and the configuration of admission are exempt from policies, custom resources of their groups are
+/// not.
+#[tokio::test]
+async fn custom_resources_of_exempt_groups_are_subject_to_policies() {
+    let client = TestServer::start(&[]).await.client().await;
+    let api = "/apis/admissionregistration.k8s.io/v1";
+    let rule =
+        json!({"apiGroups": ["*"], "apiVersions": ["v7"], "operations": ["CREATE"], "resources": ["*"]});
+    let policy = json!({"metadata": {"name": "nothing"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "policy says no"}]}});
+    ok(&client, Method::POST, &format!("{api}/validatingadmissionpolicies"), Some(&policy)).await;
+    let binding = json!({"metadata": {"name": "nothing"}, "spec": {
+        "policyName": "nothing", "validationActions": ["Deny"]}});
+    ok(&client, Method::POST, &format!("{api}/validatingadmissionpolicybindings"), Some(&binding)).await;
+    let groups = ["admissionregistration.k8s.io", "authentication.k8s.io", "authorization.k8s.io"];
+    for (n, group) in groups.into_iter().enumerate() {
+        let (kind, plural) = (format!("Foo{n}"), format!("foo{n}s"));
+        establish(&client, &clash(group, &kind, &plural, "Namespaced", "v7")).await;
+        let foo = json!({"apiVersion": format!("{group}/v7"), "kind": kind, "metadata": {"name": "f"}});
+        let path = format!("/apis/{group}/v7/namespaces/default/{plural}?dryRun=All");
+        eventually("the policy is in force", || async {
+            let (code, answer) = call(&client, Method::POST, &path, Some(&foo)).await;
+            code == 422
+                && answer["message"].as_str().is_some_and(|message| message.contains("policy says no"))
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn deleting_a_definition_leaves_the_built_in_kind_alone() {
     let server = TestServer::start(&[BARE_NAMESPACES]).await;

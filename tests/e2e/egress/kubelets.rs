@@ -1,14 +1,19 @@
 //! Logs and terminals of pods, which come from a kubelet.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use kube::Client;
 use plinth_benches::api::client::Protocol;
+use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
-use plinth_tests::server::{namespace, shared, unique};
+use plinth_tests::server::{namespace, shared, shared_with_apis, unique};
 use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -41,28 +46,83 @@ async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
     answer(StatusCode::NOT_FOUND, "no such path")
 }
 
+/// Makes a node whose kubelet has that port, and the pod `p` on it; returns the node's name.
+async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value) -> String {
+    let node = unique("node");
+    create(client, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }});
+    let (code, body, _) = send(client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &status).await;
+    assert_eq!(code, 200, "{body}");
+    let spec = json!({"nodeName": node, "containers": containers});
+    create(client, pods, &json!({"metadata": {"name": "p"}, "spec": spec})).await;
+    node
+}
+
+/// What admission makes of a connection is what the kubelet is asked for; where that cannot be applied, and
+/// in a dry run, it is not asked at all.
+#[tokio::test]
+async fn a_connection_is_what_admission_has_made_of_it() {
+    let client = shared_with_apis().await.client().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let kubelet = HttpsServer::start(move |request: Request<Incoming>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let answer = answer(StatusCode::OK, &request.uri().to_string());
+        async move { answer }
+    })
+    .await;
+    let namespace = namespace(&client, "connect").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
+    let node = pod_on_node(&client, &pods, kubelet.port, &containers).await;
+    let refused = |answer: &(u16, Value, String)| answer.0 >= 400;
+    let exec = format!("{pods}/p/exec?container=a&command=rm&command=-rf");
+    let (code, _, target) = send(&client, "POST", &exec, &Value::Null).await;
+    assert_eq!((code, &*target), (200, &*format!("/exec/{namespace}/p/a?command=rm&command=-rf")));
+    for path in [format!("{exec}&dryRun=All"), format!("/api/v1/nodes/{node}/proxy/x?dryRun=All")] {
+        let (code, body, _) = send(&client, "POST", &path, &Value::Null).await;
+        assert_eq!((code, body["message"].as_str()), (400, Some("dryRun is not supported")), "{path}");
+    }
+
+    let api = "/apis/admissionregistration.k8s.io/v1";
+    let patch = "[JSONPatch{op: 'add', path: '/command', value: ['true']}, \
+                 JSONPatch{op: 'add', path: '/container', value: 'b'}]";
+    let rules = |resources: Value| {
+        json!({"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CONNECT"],
+            "resources": resources}]})
+    };
+    let here = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}});
+    let policy = json!({"metadata": {"name": namespace}, "spec": {
+        "matchConstraints": rules(json!(["pods/exec", "pods/portforward"])),
+        "reinvocationPolicy": "Never", "failurePolicy": "Fail",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+    }});
+    create(&client, &format!("{api}/mutatingadmissionpolicies"), &policy).await;
+    let binding =
+        json!({"metadata": {"name": namespace}, "spec": {"policyName": namespace, "matchResources": here}});
+    create(&client, &format!("{api}/mutatingadmissionpolicybindings"), &binding).await;
+    eventually("the policy is in force", || async {
+        send(&client, "POST", &exec, &Value::Null).await.2 == format!("/exec/{namespace}/p/b?command=true")
+    })
+    .await;
+    let before = asked.load(Ordering::SeqCst);
+    let answer = send(&client, "POST", &format!("{pods}/p/portforward?ports=80"), &Value::Null).await;
+    assert!(refused(&answer), "{answer:?}");
+    assert_eq!(asked.load(Ordering::SeqCst), before, "the kubelet was asked");
+}
+
 #[tokio::test]
 async fn logs_and_terminals_come_from_the_kubelet() {
     let access = shared().await;
     let client = access.client().await;
     let kubelet = HttpsServer::start(kubelet).await;
-    let node = unique("node");
-    create(&client, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
-    let status = json!({"status": {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
-    }});
-    let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &status).await;
-    assert_eq!(code, 200, "{body}");
     let namespace = namespace(&client, "kubelet").await;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
-    create(
-        &client,
-        &pods,
-        &json!({"metadata": {"name": "p"}, "spec": {"nodeName": node, "containers": containers}}),
-    )
-    .await;
+    let node = pod_on_node(&client, &pods, kubelet.port, &containers).await;
     create(&client, &pods, &json!({"metadata": {"name": "free"}, "spec": {"containers": containers}})).await;
 
     let (code, _, text) =

@@ -1,5 +1,5 @@
-//! How many brokers Kafka has, those that are down included: a topic is to have as many replicas, and has them
-//! for ever.
+//! How many brokers Kafka has, those that are down included: a topic is to have as many replicas, and has
+//! them for ever.
 
 use plinth_journal::{Error, Result};
 

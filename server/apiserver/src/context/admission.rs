@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use plinth_codec::Value;
+use plinth_codec::{Map, Value};
 use plinth_engine::Condition;
 
 use super::{key_namespace, Context, TransactionParts};
@@ -64,6 +64,8 @@ pub struct AdmissionRequest<'a> {
     pub old: Option<&'a Value>,
     /// Whether nothing is to be kept of what this request does.
     pub dry_run: bool,
+    /// Members of the options that are not in the query alone: those of a deletion.
+    pub options: Map,
     parts: Mutex<TransactionParts>,
 }
 
@@ -77,6 +79,7 @@ impl<'a> AdmissionRequest<'a> {
             namespace: key_namespace(cx),
             old,
             dry_run: cx.query.is_dry_run(),
+            options: Map::new(),
             parts: Mutex::default(),
         }
     }

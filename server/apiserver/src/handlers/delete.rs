@@ -193,6 +193,7 @@ async fn delete_once(
     let namespace = metadata_text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
+    call.options = options.members();
     if admits == Admits::Yes {
         cx.server.admission.mutate(&call, &mut Value::Null).await?;
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use plinth_codec::json::DecodeOptions;
 use plinth_codec::negotiate::Accepts;
 use plinth_codec::schema::{self, GVK};
-use plinth_codec::Value;
+use plinth_codec::{Map, Value};
 
 use super::{body, Context};
 use plinth_api::{ApiError, Cause};
@@ -78,6 +78,31 @@ impl DeleteOptions {
         let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
         let cause = Cause::invalid(IGNORE_READ_ERROR, true, why);
         Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", vec![cause]))
+    }
+
+    /// The members as admission sees them, but for `dryRun`.
+    pub(crate) fn members(&self) -> Map {
+        let mut members = Map::new();
+        if let Some(seconds) = self.grace_period_seconds {
+            members.insert("gracePeriodSeconds", seconds);
+        }
+        let preconditions = [("uid", &self.uid), ("resourceVersion", &self.resource_version)];
+        let mut given = Map::new();
+        for (key, text) in preconditions {
+            if let Some(text) = text {
+                given.insert(key, text.as_str());
+            }
+        }
+        if given.len() > 0 {
+            members.insert("preconditions", given);
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            members.insert("orphanDependents", orphan);
+        }
+        if let Some(policy) = &self.propagation_policy {
+            members.insert("propagationPolicy", policy.as_str());
+        }
+        members
     }
 
     fn of_body(cx: &Context, bytes: &Bytes) -> Result<DeleteOptions, ApiError> {

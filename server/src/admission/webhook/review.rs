@@ -81,10 +81,20 @@ fn options(call: &Call<'_>) -> Value {
     if call.dry_run {
         options.insert("dryRun", tree!(["All"]));
     }
+    let query = &call.cx.query;
     if call.operation != Operation::Delete {
-        if let Some(manager) = &call.cx.query.field_manager {
+        if let Some(manager) = &query.field_manager {
             options.insert("fieldManager", manager.as_str());
         }
+        if !query.field_validation.is_empty() {
+            options.insert("fieldValidation", query.field_validation.as_str());
+        }
+    }
+    if let Some(force) = query.force.filter(|_| kind == "PatchOptions") {
+        options.insert("force", force);
+    }
+    for (key, value) in call.options.iter() {
+        options.insert(key.clone(), value.clone());
     }
     Value::Object(options)
 }

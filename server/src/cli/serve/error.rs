@@ -112,9 +112,9 @@ fn remedy(source: &RejoinError) -> &'static str {
              (docs/replication.md)"
         }
         _ => {
-            "Nothing was removed. Start it again when another replica is up; where all have moved, write the \
-             address of one into DATA_DIR/peers. Where none comes back, keep the data directory: it may have what \
-             others lack. Move it aside, and make the replica again with plinth join"
+            "Nothing was removed. Start it again when another replica is up; where all have moved, write \
+             the address of one into DATA_DIR/peers. Where none comes back, keep the data directory: it \
+             may have what others lack. Move it aside, and make the replica again with plinth join"
         }
     }
 }

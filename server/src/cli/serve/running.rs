@@ -175,11 +175,11 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
              replicas run, start this one again"
         }
         Failure::Journal { .. } | Failure::Diverged { .. } => {
-            "start the server again: where the journal does not go back to what it has, it takes a checkpoint of \
-             another replica. If it fails again while others run, move its data directory aside, keep it, since it \
-             may have what others lack, and run \"plinth join\". If none runs any more, keep the data directories of \
-             all: make a backup of the replica that is furthest, restore it, and begin a new journal with \"plinth \
-             replicate\""
+            "start the server again: where the journal does not go back to what it has, it takes a \
+             checkpoint of another replica. If it fails again while others run, move its data directory \
+             aside, keep it, since it may have what others lack, and run \"plinth join\". If none runs \
+             any more, keep the data directories of all: make a backup of the replica that is furthest, \
+             restore it, and begin a new journal with \"plinth replicate\""
         }
         _ => {
             // Of a journal only its own members know that.

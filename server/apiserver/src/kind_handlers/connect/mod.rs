@@ -9,6 +9,7 @@ mod location;
 
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
+use percent_encoding::percent_decode_str;
 use plinth_codec::{tree, Value};
 
 use crate::authz::{Attributes, RequestAttributes};
@@ -29,13 +30,9 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     if REQUIRES_CREATE.contains(&cx.info.subresource.as_str()) {
         authorize_create(&cx).await?;
     }
-    let options = options_of(&cx)?;
-    let operation = if cx.info.subresource == "log" { None } else { Some(Operation::Connect) };
-    if let Some(operation) = operation {
-        let mut options = options.clone();
-        let call = AdmissionRequest::new(&cx, operation, None);
-        cx.server.admission.mutate(&call, &mut options).await?;
-        cx.server.admission.validate(&call, &options).await?;
+    let mut options = options_of(&cx)?;
+    if cx.info.subresource != "log" {
+        admit(&cx, &mut options).await?;
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         (plural, "proxy") => {
@@ -63,6 +60,28 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
         }
     };
     forward::forward(&cx, upgrade, body, destination).await
+}
+
+/// Runs admission over the options of a connection: what it makes of them is what is connected to.
+///
+/// # Errors
+/// 400 for a dry run, which there is none of; what admission refuses.
+async fn admit(cx: &Context, options: &mut Value) -> Result<(), ApiError> {
+    if cx.query.is_dry_run() {
+        return Err(ApiError::bad_request("dryRun is not supported"));
+    }
+    let requested = options.clone();
+    let call = AdmissionRequest::new(cx, Operation::Connect, None);
+    cx.server.admission.mutate(&call, options).await?;
+    cx.server.admission.validate(&call, options).await?;
+    // Paths and ports are passed on as they came.
+    let passed_on = matches!(cx.info.subresource.as_str(), "proxy" | "portforward");
+    if passed_on && *options != requested {
+        let what =
+            format!("admission has changed the options of {}, which cannot be applied", cx.info.subresource);
+        return Err(ApiError::internal(what));
+    }
+    Ok(())
 }
 
 /// Requires the `create` permission whatever the method: a WebSocket starts with GET, so a user with read
@@ -98,7 +117,7 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let kind = cx.resource.row.subresource(&cx.info.subresource).map_or("", |row| row.gvk.kind.as_str());
     let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
     let Some(object) = options.as_object_mut() else { return Ok(options) };
-    let mut command = Vec::new();
+    let (mut command, mut ports) = (Vec::new(), Vec::new());
     for (key, value) in query_parameters(cx.raw_query.as_deref().unwrap_or_default()) {
         // The first value of a repeated option is used.
         if object.contains(&key) {
@@ -106,6 +125,7 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
         }
         match &*key {
             "command" => command.push(Value::from(&*value)),
+            "ports" => ports.push(Value::from(parse_integer(&value)?)),
             "container" | "path" | "stream" | "sinceTime" => {
                 object.insert(&*key, &*value);
             }
@@ -118,8 +138,14 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
             _ => {}
         }
     }
-    if !command.is_empty() {
-        object.insert("command", command);
+    for (key, list) in [("command", command), ("ports", ports)] {
+        if !list.is_empty() {
+            object.insert(key, list);
+        }
+    }
+    if cx.info.subresource == "proxy" {
+        // That of the query is the other side's.
+        object.insert("path", &*percent_decode_str(&cx.info.tail).decode_utf8_lossy());
     }
     Ok(options)
 }
