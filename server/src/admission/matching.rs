@@ -13,6 +13,7 @@ use plinth_codec::Value;
 use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Operation;
+use plinth_apiserver::custom_resources::object;
 use plinth_registry::{convert_between, ResourceType};
 use plinth_storage::{Header, Namespaces};
 
@@ -151,18 +152,46 @@ pub(super) async fn by_constraints(
     Ok(namespace_selected(call, constraints, object).await?.then_some(matched))
 }
 
-/// Converts an object of the request to the version of `matched`.
+/// An object of the request in the version of `matched`.
 ///
 /// # Errors
 /// 500 when it cannot be converted.
-pub(super) fn converted<'v>(
+pub(super) async fn converted<'v>(
     call: &Call<'_>,
     matched: &ResourceType,
     object: &'v Value,
 ) -> Result<Cow<'v, Value>, ApiError> {
     match matched.api_version == call.cx.resource.api_version || object.is_null() {
         true => Ok(Cow::Borrowed(object)),
-        false => convert_between(object.clone(), &call.cx.resource, matched).map(Cow::Owned),
+        false => converted_to(call, &call.cx.resource, matched, object.clone()).await.map(Cow::Owned),
+    }
+}
+
+/// An object in the version of `matched`, as admission has changed it, in that of the request.
+///
+/// # Errors
+/// 500 when it cannot be converted.
+pub(super) async fn converted_back(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    object: Value,
+) -> Result<Value, ApiError> {
+    match matched.api_version == call.cx.resource.api_version {
+        true => Ok(object),
+        false => converted_to(call, matched, &call.cx.resource, object).await,
+    }
+}
+
+async fn converted_to(
+    call: &Call<'_>,
+    from: &ResourceType,
+    to: &ResourceType,
+    object: Value,
+) -> Result<Value, ApiError> {
+    match &to.custom {
+        // Boxed, so that the state of every request need not have room for it.
+        Some(custom) => Box::pin(object::converted(&call.cx.server.reader.converter, custom, object)).await,
+        None => convert_between(object, from, to),
     }
 }
 

@@ -444,3 +444,78 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
     assert_eq!(boxes.get("v1", "a").await.1["spec"]["size"], "1x2");
     assert_eq!(boxes.post("v1", &new).await.0, 201);
 }
+
+/// Policies name versions, as those that operators install do; requests in another version are converted for
+/// them, by the webhook of the definition or without one.
+#[tokio::test]
+async fn policies_get_custom_resources_in_the_version_that_they_name() {
+    let converter = Converter::start().await;
+    let client = shared_with_apis().await.client().await;
+    let converted = unique("by-webhook.example.com").replace('_', "-");
+    establish(&client, &converter.definition(&converted)).await;
+    let renamed = unique("by-name.example.com").replace('_', "-");
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "size": {"type": "string"}, "colour": {"type": "string"}}}}});
+    let versions = ["v1", "v2"].map(|name| {
+        json!({"name": name, "served": true, "storage": name == "v2", "schema": {"openAPIV3Schema": schema}})
+    });
+    establish(&client, &with_versions(&renamed, "Box", "Namespaced", json!(versions))).await;
+    let api = "/apis/admissionregistration.k8s.io/v1";
+    for group in [&converted, &renamed] {
+        let constraints = json!({"resourceRules": [{"apiGroups": [group], "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE", "DELETE"], "resources": ["boxes", "boxs"]}]});
+        let paints = json!({"resourceRules": [{"apiGroups": [group], "apiVersions": ["v1"],
+            "operations": ["CREATE", "UPDATE"], "resources": ["boxes", "boxs"]}]});
+        let checks = json!({"metadata": {"name": group}, "spec": {"matchConstraints": constraints, "validations": [
+            {"expression": "request.operation == 'DELETE' || object.spec.size != '9x9'", "message": "too large"},
+            {"expression": "request.operation != 'DELETE' || oldObject.spec.size != '5x5'", "message": "stays"},
+        ]}});
+        let paints = json!({"metadata": {"name": group}, "spec": {"matchConstraints": paints,
+            "reinvocationPolicy": "Never", "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration":
+                {"expression": "Object{spec: Object.spec{colour: 'blue'}}"}}]}});
+        for (plural, policy, actions) in [
+            ("validatingadmissionpolic", checks, json!({"validationActions": ["Deny"]})),
+            ("mutatingadmissionpolic", paints, json!({})),
+        ] {
+            let (code, made) =
+                call(&client, Method::POST, &format!("{api}/{plural}ies"), Some(&policy)).await;
+            assert_eq!(code, 201, "{made}");
+            let mut binding = json!({"metadata": {"name": group}, "spec": actions});
+            binding["spec"]["policyName"] = group.as_str().into();
+            let path = format!("{api}/{plural}ybindings");
+            let (code, made) = call(&client, Method::POST, &path, Some(&binding)).await;
+            assert_eq!(code, 201, "{made}");
+        }
+        let boxes = format!("/apis/{group}/v2/namespaces/default/boxs");
+        let sized = |name: &str, size: i64| {
+            let spec = match *group == converted {
+                true => json!({"width": size, "height": size}),
+                false => json!({"size": format!("{size}x{size}")}),
+            };
+            json!({"apiVersion": format!("{group}/v2"), "kind": "Box", "metadata": {"name": name}, "spec": spec})
+        };
+        plinth_tests::eventually("the policies are in force", || async {
+            let path = format!("{boxes}?dryRun=All");
+            let (code, answer) = call(&client, Method::POST, &path, Some(&sized("large", 9))).await;
+            code == 422 && answer["message"].as_str().is_some_and(|message| message.contains("too large"))
+        })
+        .await;
+        for (name, size) in [("one", 3), ("two", 5)] {
+            let (code, made) = call(&client, Method::POST, &boxes, Some(&sized(name, size))).await;
+            assert_eq!((code, &made["spec"]["colour"]), (201, &json!("blue")), "{made}");
+        }
+        let grown = sized("one", 9)["spec"].clone();
+        let patch = json!({"spec": grown}).to_string();
+        let merge = "application/merge-patch+json";
+        let (code, answer) = call_with(&client, Method::PATCH, &format!("{boxes}/one"), merge, patch).await;
+        assert_eq!(code, 422, "{answer}");
+        let labelled = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+        let (code, answer) =
+            call_with(&client, Method::PATCH, &format!("{boxes}/one"), merge, labelled).await;
+        assert_eq!((code, &answer["spec"]["colour"]), (200, &json!("blue")), "{answer}");
+        for (name, expected) in [("one", 200), ("two", 422)] {
+            let (code, answer) = call(&client, Method::DELETE, &format!("{boxes}/{name}"), None).await;
+            assert_eq!(code, expected, "{name}: {answer}");
+        }
+    }
+}

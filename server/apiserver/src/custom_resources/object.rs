@@ -171,11 +171,11 @@ pub(crate) fn renamed(custom: &CustomVersion, mut tree: Value) -> Option<Value> 
     Some(tree)
 }
 
-/// A tree of another version in the resource's own, by the webhook.
+/// A tree of another version in the resource's own, by the webhook where the definition has one.
 ///
 /// # Errors
 /// 500 when it fails, or when its answer does not fit the schema.
-pub(crate) async fn converted(
+pub async fn converted(
     converter: &Converter,
     custom: &CustomVersion,
     tree: Value,

@@ -131,8 +131,8 @@ impl Request<'_> {
                 return Ok(());
             }
         };
-        let new = matching::converted(call, &matched, object)?;
-        let old = matching::converted(call, &matched, call.old.unwrap_or(&Value::Null))?;
+        let new = matching::converted(call, &matched, object).await?;
+        let old = matching::converted(call, &matched, call.old.unwrap_or(&Value::Null)).await?;
         let attributes = review::attributes(call, &matched, &new);
         let namespace = namespace_object(call).await?;
         let mut annotations = BTreeMap::new();

@@ -17,7 +17,7 @@ use super::super::{matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
-use plinth_registry::{convert_between, ResourceType};
+use plinth_registry::ResourceType;
 use plinth_storage::{DerivedCache, ObjectCache};
 
 /// A matching policy with a binding and one parameter object.
@@ -142,8 +142,8 @@ async fn run(
     let mut patched = false;
     for invocation in invocations {
         let (policy, matched) = (invocation.policy, &invocation.matched);
-        let mut current = matching::converted(call, matched, object)?.into_owned();
-        let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
+        let mut current = matching::converted(call, matched, object).await?.into_owned();
+        let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
         let request = review::attributes(call, matched, &current);
         let subject = Subject {
             call,
@@ -172,11 +172,7 @@ async fn run(
         let names = (policy.name.as_str(), invocation.binding);
         call.cx.server.metrics.admission.mutating_policy(names, error, begun.elapsed());
         if effect.changed {
-            let own = &call.cx.resource;
-            *object = match matched.api_version == own.api_version {
-                true => current,
-                false => convert_between(current, matched, own)?,
-            };
+            *object = matching::converted_back(call, matched, current).await?;
         }
         let mut reinvocation = call.reinvocation.lock();
         if effect.changed {

@@ -33,7 +33,7 @@ use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
 use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
-use plinth_registry::{convert_between, ResourceType};
+use plinth_registry::ResourceType;
 use plinth_storage::DerivedCache;
 
 /// Name of the plugin for mutating webhooks.
@@ -169,7 +169,7 @@ pub(super) async fn mutate(
             call.cx.meter.as_ref().inspect(|meter| meter.spent_waiting(begun.elapsed()));
             let called = (&call_result).into();
             let outcome = match call_result {
-                Ok(Some(answer)) => apply(call, &invocation, object, answer, &place),
+                Ok(Some(answer)) => apply(call, &invocation, object, answer, &place).await,
                 Ok(None) => {
                     call.cx.audit.annotate(format!("{FAILED_OPEN_MUTATING}{place}"), invocation.name());
                     Ok(false)
@@ -223,7 +223,7 @@ pub(super) async fn validate(
             };
             let place = outcomes.len();
             outcomes.push(Ok(()));
-            match prepare(call, &invocation, object)? {
+            match prepare(call, &invocation, object).await? {
                 Prepared::Call { uid, review } => {
                     let server = server.clone();
                     running.spawn(async move {
@@ -333,8 +333,8 @@ async fn conditions_hold(
     cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<bool, ApiError> {
     let matched = &invocation.resource;
-    let new = matching::converted(call, matched, object)?;
-    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
+    let new = matching::converted(call, matched, object).await?;
+    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
     let request = review::attributes(call, matched, &new);
     let subject = Subject {
         call,
@@ -362,7 +362,7 @@ enum Prepared {
 }
 
 /// The request to a webhook, or an error that prevents the call.
-fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<Prepared, ApiError> {
+async fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<Prepared, ApiError> {
     match invocation.precondition_error(call.dry_run) {
         Some(Err(refusal)) => return Err(refusal),
         Some(Ok(why)) if invocation.ignores_failure() => {
@@ -378,8 +378,8 @@ fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Result<P
     }
     let uid = uuid::Uuid::new_v4().to_string();
     let matched = &invocation.resource;
-    let new = matching::converted(call, matched, object)?;
-    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null))?;
+    let new = matching::converted(call, matched, object).await?;
+    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
     let review = review::request(call, matched, &uid, &new, &old);
     Ok(Prepared::Call { uid, review })
 }
@@ -391,7 +391,7 @@ async fn call_webhook(
     object: &Value,
     mutating: bool,
 ) -> Result<Option<Answer>, ApiError> {
-    let Prepared::Call { uid, review } = prepare(call, invocation, object)? else { return Ok(None) };
+    let Prepared::Call { uid, review } = prepare(call, invocation, object).await? else { return Ok(None) };
     let answer = post(&call.cx.server, invocation, &review).await;
     apply_failure_policy(call, invocation, answer.and_then(|review| review::answer(&review, &uid, mutating)))
 }
@@ -455,7 +455,7 @@ fn allowed(invocation: &Invocation, answer: &Answer) -> Result<(), ApiError> {
 }
 
 /// Patches the object; true when that changed it.
-fn apply(
+async fn apply(
     call: &Call<'_>,
     invocation: &Invocation,
     object: &mut Value,
@@ -468,17 +468,11 @@ fn apply(
         return Ok(false);
     }
     let shown = call.cx.audit.is_on().then(|| document.clone());
-    let (own, matched) = (&call.cx.resource, &invocation.resource);
-    let foreign = matched.api_version != own.api_version;
-    let current = match foreign {
-        true => convert_between(object.clone(), own, matched)?,
-        false => object.clone(),
-    };
+    let matched = &invocation.resource;
+    let current = matching::converted(call, matched, object).await?.into_owned();
     let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
-    let mut new = mutated::decode(call, matched, patched, false)?;
-    if foreign {
-        new = convert_between(new, matched, own)?;
-    }
+    let new = mutated::decode(call, matched, patched, false)?;
+    let new = matching::converted_back(call, matched, new).await?;
     if let Some(patch) = shown {
         call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {
             invocation.annotation(&[("patch", &patch), ("patchType", &Value::from("JSONPatch"))])
