@@ -104,7 +104,8 @@ async fn a_custom_cluster_role_binding_binds_nobody() {
 /// group are.
 #[tokio::test]
 async fn a_custom_resource_of_the_group_of_reviews_needs_its_namespace() {
-    let client = TestServer::start(&[]).await.client().await;
+    let server = TestServer::start(&[]).await;
+    let client = server.client().await;
     establish(&client, &clash("authorization.k8s.io", "Opinion", "opinions", "Namespaced", "v7")).await;
     let group = "/apis/authorization.k8s.io";
     let opinion =
@@ -123,7 +124,8 @@ async fn a_custom_resource_of_the_group_of_reviews_needs_its_namespace() {
 /// not.
 #[tokio::test]
 async fn custom_resources_of_exempt_groups_are_subject_to_policies() {
-    let client = TestServer::start(&[]).await.client().await;
+    let server = TestServer::start(&[]).await;
+    let client = server.client().await;
     let api = "/apis/admissionregistration.k8s.io/v1";
     let rule =
         json!({"apiGroups": ["*"], "apiVersions": ["v7"], "operations": ["CREATE"], "resources": ["*"]});
