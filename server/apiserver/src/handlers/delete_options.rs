@@ -93,7 +93,7 @@ impl DeleteOptions {
                 given.insert(key, text.as_str());
             }
         }
-        if given.len() > 0 {
+        if !given.is_empty() {
             members.insert("preconditions", given);
         }
         if let Some(orphan) = self.orphan_dependents {
