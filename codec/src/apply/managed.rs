@@ -317,7 +317,7 @@ pub(super) fn is_reset(list: Option<&Value>) -> bool {
 pub(crate) const MAX_MANAGER_LEN: usize = 128;
 
 /// The manager of a request: its `fieldManager`, else the user agent up to the first `/`, printable
-/// characters only, cut at [`MAX_MANAGER_LEN`] bytes.
+/// characters only, cut at `MAX_MANAGER_LEN` bytes.
 pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
     if !field_manager.is_empty() {
         return field_manager.into();

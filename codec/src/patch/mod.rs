@@ -44,7 +44,7 @@ pub enum PatchError {
     /// The document is not a patch of its type.
     #[error("{0}")]
     Malformed(String),
-    /// More operations than [`json::MAX_OPERATIONS`].
+    /// More operations than `json::MAX_OPERATIONS`.
     #[error("The allowed maximum operations in a JSON patch is {limit}, got {got}")]
     TooManyOperations {
         /// How many are allowed.

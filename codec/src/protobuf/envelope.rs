@@ -178,7 +178,7 @@ impl ListFrame {
         ListFrame::of_total(gvk, list_meta, item_lens.into_iter().map(ListFrame::item_len).sum())
     }
 
-    /// The frame of a list whose items take `items` bytes together: the sum of their [`ListFrame::item_len`].
+    /// The frame of a list whose items take `items` bytes together: the sum of their `ListFrame::item_len`.
     pub fn of_total(gvk: &GVK, list_meta: &[u8], items: usize) -> ListFrame {
         let mut out = Vec::with_capacity(list_meta.len() + 64);
         head(&gvk.api_version(), &gvk.kind, field_len(list_meta.len()) + items, &mut out);

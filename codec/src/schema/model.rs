@@ -169,9 +169,9 @@ pub struct StructType {
     /// Whether fields without a type of their own are kept (`x-kubernetes-preserve-unknown-fields`);
     /// server-side apply deduces their types.
     pub preserves_unknown: bool,
-    /// The names of the fields, sorted: by rank. Made by [`StructType::index_fields`].
+    /// The names of the fields, sorted: by rank. Made by `StructType::index_fields`.
     pub names: Box<[SmolStr]>,
-    /// A hash table of ranks plus one; 0 where free. Made by [`StructType::index_fields`].
+    /// A hash table of ranks plus one; 0 where free. Made by `StructType::index_fields`.
     pub slots: Box<[u16]>,
     /// The usual successor of each field, by rank.
     pub successors: Successors,

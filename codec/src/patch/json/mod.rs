@@ -28,8 +28,8 @@ const MAX_STEPS: usize = 200_000_000;
 /// Applies a JSON Patch. Nothing is changed unless every operation succeeds.
 ///
 /// # Errors
-/// 400 when `patch` is not a list of objects, 413 for more than [`MAX_OPERATIONS`], 422 for an operation
-/// that does not apply, copies above [`MAX_COPIED_BYTES`], nesting below [`MAX_DEPTH`].
+/// 400 when `patch` is not a list of objects, 413 for more than `MAX_OPERATIONS`, 422 for an operation
+/// that does not apply, copies above `MAX_COPIED_BYTES`, nesting below [`MAX_DEPTH`].
 pub fn json_patch(target: Value, patch: Value) -> Result<Value, PatchError> {
     let operations = operations(patch)?;
     let mut doc = target;

@@ -128,7 +128,7 @@ impl Representation {
     /// Writes a Scale of this resource, or the Table of it.
     ///
     /// # Errors
-    /// As [`Representation::write_tree`].
+    /// When the tree cannot be encoded.
     pub fn scale(&self, scale: &Value, out: &mut Vec<u8>) -> Result<(), ApiError> {
         match self.accepted.transform {
             Transform::Table(version) => table::of_scale(self, version, scale, out),
