@@ -182,6 +182,22 @@ mod tests {
         ticks.abort();
     }
 
+    /// The step of an event, which ends when others have been served.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_large_event_leaves_the_thread_to_others() {
+        let seen = Arc::new(Seen::default());
+        let (ticking, encoding) = (seen.clone(), seen.clone());
+        let ticks = tokio::spawn(async move {
+            loop {
+                ticking.others.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        tokio::spawn(async move { in_place(1 << 20, || encoding.step(1)) }).await.unwrap();
+        ticks.abort();
+        assert_eq!(in_place(10, || 7), 7);
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn the_exempt_do_not_wait_behind_others() {
         let limiter = Limiter::new(1);

@@ -226,7 +226,7 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
     for resource in resources().filter(is_pods).chain(resources().filter(|r| !is_pods(r))) {
         let at = (namespace.name(), "");
         let cx = Context::of_resource(server, &registry, resource, at, Verb::DeleteCollection);
-        match delete::delete_all(&cx, namespace).await {
+        match delete::delete_all(&cx, namespace, delete::Admits::Yes).await {
             // It was deleted concurrently.
             Err(error) if error.code == 404 => return Err(error),
             Ok(held) if registry.is_switched_off(resource) && held.waits_for_finalizers_only() => {}

@@ -118,9 +118,11 @@ pub(crate) async fn delete_admitted(cx: &Context, options: &DeleteOptions) -> Re
 }
 
 /// Whether admission is asked about a deletion.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Admits {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admits {
+    /// As about one that a client asks for.
     Yes,
+    /// It was asked about what the deletion follows from.
     No,
 }
 
@@ -404,7 +406,11 @@ impl Remaining {
 ///
 /// # Errors
 /// When an object cannot be deleted; 404 when the owner no longer exists, after which nothing is deleted.
-pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remaining, ApiError> {
+pub async fn delete_all(
+    cx: &Context,
+    owner: &TerminatingObject,
+    admits: Admits,
+) -> Result<Remaining, ApiError> {
     let form = storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
@@ -423,7 +429,7 @@ pub async fn delete_all(cx: &Context, owner: &TerminatingObject) -> Result<Remai
                 let uid = Header::parse(&record.value).map_err(ApiError::internal)?.uid().to_owned();
                 let options = DeleteOptions { uid: Some(uid), ..background.clone() };
                 let object_key = cx.info.found_key(&cx.resource, object_key)?;
-                delete_object(cx, object_key, name, &options).await
+                delete_by(cx, object_key, name, &options, admits).await
             });
             for deleted in join_all(deletions).await {
                 match deleted {

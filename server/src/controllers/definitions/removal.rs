@@ -43,7 +43,7 @@ async fn remove(
     begin(server, object).await?;
     let registry = server.registry();
     let cx = Context::of_resource(server, &registry, &rows.stored, ("", ""), Verb::DeleteCollection);
-    match delete::delete_all(&cx, object).await {
+    match delete::delete_all(&cx, object, delete::Admits::No).await {
         Ok(remaining) if remaining.objects == 0 => {
             finish(server, object, "InstanceDeletionCompleted", "removed all instances").await
         }

@@ -37,7 +37,8 @@ pub(super) async fn forward(
     let mut request = Request::new(body);
     *request.method_mut() = cx.method.clone();
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
-    *request.headers_mut() = headers(&cx.headers, &destination)?;
+    let is_proxy_header = |name: &HeaderName| cx.server.authenticator.is_proxy_header(name);
+    *request.headers_mut() = headers(&cx.headers, &destination, is_proxy_header)?;
     let mut sender = match tokio::time::timeout(DIAL_TIMEOUT, connect(cx, &destination)).await {
         Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
         Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string()))?,
@@ -49,6 +50,11 @@ pub(super) async fn forward(
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, ())),
+        // A log is no connection: upstream ignores the wish there.
+        (status, Some(_)) if status.as_u16() < 400 && cx.info.subresource != "log" => {
+            let what = format!("invalid upgrade response: status code {}", status.as_u16());
+            Err(ApiError::new(503, Reason::ServiceUnavailable, what))
+        }
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
@@ -75,14 +81,21 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
 
 /// The client's headers without hop-by-hop headers and without identity headers (credentials, impersonation,
 /// front proxy): the backend may trust such headers from this server.
-fn headers(given: &HeaderMap, destination: &Destination) -> Result<HeaderMap, ApiError> {
+fn headers(
+    given: &HeaderMap,
+    destination: &Destination,
+    is_proxy_header: impl Fn(&HeaderName) -> bool,
+) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     forward::request_headers(&mut headers);
     for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
         headers.remove(name);
     }
     forward::remove_headers(&mut headers, |name| {
-        ["impersonate-", "x-remote-"].iter().any(|prefix| name.as_str().starts_with(prefix))
+        // The other side may take `_` for `-`.
+        let spelled = name.as_str().replace('_', "-");
+        ["impersonate-", "x-remote-"].iter().any(|prefix| spelled.starts_with(prefix))
+            || is_proxy_header(name)
     });
     let host = join_host_port(&destination.host, destination.port);
     headers.insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
@@ -125,6 +138,9 @@ mod tests {
             ("impersonate-extra-a", "b"),
             ("x-remote-user", "root"),
             ("x-remote-extra-a", "b"),
+            ("x_remote_user", "root"),
+            ("impersonate_user", "root"),
+            ("x-own-user", "root"),
             ("x-forwarded-for", "10.0.0.1"),
             ("connection", "Upgrade, X-Hop, Content-Length"),
             ("content-length", "0"),
@@ -143,7 +159,7 @@ mod tests {
             target: "/".into(),
             failure: "",
         };
-        let sent = headers(&given, &destination).unwrap();
+        let sent = headers(&given, &destination, |name| name == "x-own-user").unwrap();
         let get = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
         let mut names: Vec<&str> = sent.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
