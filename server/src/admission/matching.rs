@@ -167,6 +167,19 @@ pub(super) async fn converted<'v>(
     }
 }
 
+/// Both objects of a request in the version of `matched`.
+///
+/// # Errors
+/// 500 when one cannot be converted.
+pub(super) async fn converted_both<'v>(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    new: &'v Value,
+    old: &'v Value,
+) -> Result<(Cow<'v, Value>, Cow<'v, Value>), ApiError> {
+    Ok((converted(call, matched, new).await?, converted(call, matched, old).await?))
+}
+
 /// An object in the version of `matched`, as admission has changed it, in that of the request.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use plinth_benches::api::client::Protocol;
 use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
-use plinth_tests::server::{namespace, shared, shared_with_apis, unique};
+use plinth_tests::server::{namespace, shared, shared_with_apis, unique, TestServer};
 use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -78,7 +78,6 @@ async fn a_connection_is_what_admission_has_made_of_it() {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
     let node = pod_on_node(&client, &pods, kubelet.port, &containers).await;
-    let refused = |answer: &(u16, Value, String)| answer.0 >= 400;
     let exec = format!("{pods}/p/exec?container=a&command=rm&command=-rf");
     let (code, _, target) = send(&client, "POST", &exec, &Value::Null).await;
     assert_eq!((code, &*target), (200, &*format!("/exec/{namespace}/p/a?command=rm&command=-rf")));
@@ -96,7 +95,7 @@ async fn a_connection_is_what_admission_has_made_of_it() {
     };
     let here = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}});
     let policy = json!({"metadata": {"name": namespace}, "spec": {
-        "matchConstraints": rules(json!(["pods/exec", "pods/portforward"])),
+        "matchConstraints": rules(json!(["pods/exec", "pods/proxy"])),
         "reinvocationPolicy": "Never", "failurePolicy": "Fail",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
     }});
@@ -109,9 +108,14 @@ async fn a_connection_is_what_admission_has_made_of_it() {
     })
     .await;
     let before = asked.load(Ordering::SeqCst);
-    let answer = send(&client, "POST", &format!("{pods}/p/portforward?ports=80"), &Value::Null).await;
-    assert!(refused(&answer), "{answer:?}");
-    assert_eq!(asked.load(Ordering::SeqCst), before, "the kubelet was asked");
+    let (code, body, _) = send(&client, "POST", &format!("{pods}/p/proxy/x"), &Value::Null).await;
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(code == 500 && message.contains("cannot be applied"), "{body}");
+    assert_eq!(asked.load(Ordering::SeqCst), before, "it was asked");
+    // Ports are those of the options alone, under the kubelet's name.
+    let forward = format!("{pods}/p/portforward?ports=80&port=22");
+    let (_, _, target) = send(&client, "POST", &forward, &Value::Null).await;
+    assert_eq!(target, format!("/portForward/{namespace}/p?port=80"));
 }
 
 #[tokio::test]
@@ -170,4 +174,42 @@ async fn logs_and_terminals_come_from_the_kubelet() {
     assert_eq!(code, 200, "{body}");
     let (_, body, _) = send(&client, "GET", &format!("{pods}/p/log?container=a"), &Value::Null).await;
     assert!(body["message"].as_str().is_some_and(|m| m.contains("dial tcp [::1]:")), "{body}");
+}
+
+/// The end of a client gives its place among the connections back, also where the other side goes on.
+#[tokio::test]
+async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {
+    const MOST: usize = 12;
+    let server = TestServer::start(&[&format!("--max-connections-per-client={MOST}")]).await;
+    let client = server.client().await;
+    let kubelet = HttpsServer::start(kubelet_that_holds_on).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    pod_on_node(&client, pods, kubelet.port, &json!([{"name": "a", "image": "x"}])).await;
+    let upgrade = || async {
+        let mut stream = server.endpoint().stream(Protocol::Http1).await.ok()?;
+        let head = format!(
+            "POST {pods}/p/exec?stdin=true&command=cat HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.ok()?;
+        let mut seen = [0u8; 12];
+        stream.read_exact(&mut seen).await.ok()?;
+        (&seen == b"HTTP/1.1 101").then_some(stream)
+    };
+    for _ in 0..2 * MOST {
+        eventually("there is a place", || async { upgrade().await.is_some() }).await;
+    }
+}
+
+/// A kubelet that switches protocols, reads nothing, writes nothing and keeps the connection.
+async fn kubelet_that_holds_on(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let upgrade = hyper::upgrade::on(&mut request);
+    let protocol = request.headers().get("upgrade").cloned().expect("an upgrade");
+    tokio::spawn(async move {
+        let _held = upgrade.await;
+        std::future::pending::<()>().await;
+    });
+    let mut response = answer(StatusCode::SWITCHING_PROTOCOLS, "");
+    response.headers_mut().insert("connection", "Upgrade".parse().expect("header"));
+    response.headers_mut().insert("upgrade", protocol);
+    response
 }

@@ -2,8 +2,9 @@
 //! connection, streamed bodies, connections joined after an upgrade.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{pin, Pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
@@ -18,6 +19,8 @@ use plinth_http::{Body, BodyError, ChunkStream, Upgrade};
 /// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+/// How long one direction of joined connections goes on after the end of the other one.
+const LINGER: Duration = Duration::from_secs(5);
 /// Headers that allow pages of other origins to read a response.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
@@ -147,9 +150,13 @@ pub fn join(upgrade: Upgrade, mut response: Response<Incoming>, hold: impl Send 
         };
         let (from_us, to_us) = tokio::io::split(TokioIo::new(ours));
         let (from_them, to_them) = tokio::io::split(TokioIo::new(theirs));
-        // Each direction is copied to its own end: data from one side is delivered even if it receives
-        // nothing more.
-        tokio::join!(copy_direction(from_us, to_them), copy_direction(from_them, to_us));
+        // What one side has sent is delivered after its end, for a while: the other side may never end.
+        let mut there = pin!(copy_direction(from_us, to_them));
+        let mut back = pin!(copy_direction(from_them, to_us));
+        tokio::select! {
+            () = &mut there => drop(tokio::time::timeout(LINGER, back).await),
+            () = &mut back => drop(tokio::time::timeout(LINGER, there).await),
+        }
     });
     let (parts, _) = response.into_parts();
     Response::from_parts(parts, Body::empty())

@@ -131,8 +131,18 @@ impl Request<'_> {
                 return Ok(());
             }
         };
-        let new = matching::converted(call, &matched, object).await?;
-        let old = matching::converted(call, &matched, call.old.unwrap_or(&Value::Null)).await?;
+        let old = call.old.unwrap_or(&Value::Null);
+        let (new, old) = match matching::converted_both(call, &matched, object, old).await {
+            Ok(both) => both,
+            Err(error) => {
+                self.misconfigured(
+                    policy,
+                    None,
+                    &format!("failed to convert object version: {}", error.message),
+                );
+                return Ok(());
+            }
+        };
         let attributes = review::attributes(call, &matched, &new);
         let namespace = namespace_object(call).await?;
         let mut annotations = BTreeMap::new();

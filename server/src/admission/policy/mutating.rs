@@ -142,8 +142,15 @@ async fn run(
     let mut patched = false;
     for invocation in invocations {
         let (policy, matched) = (invocation.policy, &invocation.matched);
-        let mut current = matching::converted(call, matched, object).await?.into_owned();
-        let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
+        let old = call.old.unwrap_or(&Value::Null);
+        let (mut current, old) = match matching::converted_both(call, matched, object, old).await {
+            Ok((current, old)) => (current.into_owned(), old),
+            Err(error) => {
+                let why = format!("failed to convert object version: {}", error.message);
+                refusals.add(policy, Some(invocation.binding), &why, Reason::Invalid);
+                continue;
+            }
+        };
         let request = review::attributes(call, matched, &current);
         let subject = Subject {
             call,

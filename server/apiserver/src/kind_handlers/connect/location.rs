@@ -185,7 +185,7 @@ pub(super) async fn of_container(
         target = format!("{target}/{container}");
     }
     let query = match subresource {
-        "portforward" => cx.raw_query.clone().unwrap_or_default(),
+        "portforward" => port_query(options),
         "log" => log_query(options),
         _ => stream_query(options),
     };
@@ -197,6 +197,17 @@ pub(super) async fn of_container(
 
 fn flag(options: &Value, key: &str) -> bool {
     options.get(key).and_then(Value::as_bool) == Some(true)
+}
+
+/// The kubelet's name of the ports (kubernetes `pkg/registry/core/pod/strategy.go`, `streamParams`).
+fn port_query(options: &Value) -> String {
+    let ports = options.list_at(&["ports"]).iter().filter_map(Value::as_int);
+    let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    if !ports.is_empty() {
+        query.append_pair("port", &ports.join(","));
+    }
+    query.finish()
 }
 
 fn log_query(options: &Value) -> String {

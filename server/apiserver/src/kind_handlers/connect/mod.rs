@@ -7,9 +7,11 @@
 mod forward;
 mod location;
 
+use std::borrow::Cow;
+
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
-use percent_encoding::percent_decode_str;
+use percent_encoding::{percent_decode_str, utf8_percent_encode, AsciiSet, CONTROLS};
 use plinth_codec::{tree, Value};
 
 use crate::authz::{Attributes, RequestAttributes};
@@ -36,7 +38,8 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
         (plural, "proxy") => {
-            let path = if cx.info.tail.is_empty() { "/" } else { cx.info.tail.as_str() };
+            let path = proxy_path(&cx.info.tail).sent;
+            let path = if path.is_empty() { "/" } else { &*path };
             let destination = match plural {
                 "pods" => location::of_pod_port(&cx, path).await?,
                 "services" => location::of_service(&cx, path).await?,
@@ -74,12 +77,9 @@ async fn admit(cx: &Context, options: &mut Value) -> Result<(), ApiError> {
     let call = AdmissionRequest::new(cx, Operation::Connect, None);
     cx.server.admission.mutate(&call, options).await?;
     cx.server.admission.validate(&call, options).await?;
-    // Paths and ports are passed on as they came.
-    let passed_on = matches!(cx.info.subresource.as_str(), "proxy" | "portforward");
-    if passed_on && *options != requested {
-        let what =
-            format!("admission has changed the options of {}, which cannot be applied", cx.info.subresource);
-        return Err(ApiError::internal(what));
+    // A path is passed on as it came.
+    if cx.info.subresource == "proxy" && *options != requested {
+        return Err(ApiError::internal("admission has changed the path of a proxy, which cannot be applied"));
     }
     Ok(())
 }
@@ -108,6 +108,48 @@ async fn read_pod(cx: &Context) -> Result<Value, ApiError> {
     let record = cx.newest(&cx.info.object_key(&cx.resource)?).await?;
     decode_object(&cx.resource, &record.ok_or_else(|| cx.not_found())?)
 }
+
+/// A path below a proxy: as admission sees it, and as the other side gets it.
+struct ProxyPath<'t> {
+    shown: Cow<'t, str>,
+    sent: Cow<'t, str>,
+}
+
+/// What is sent means what admission has seen: a path with empty or dot segments, escaped ones among them, is
+/// cleaned, as upstream does with each (k8s.io/apimachinery `pkg/util/net`, `JoinPreservingTrailingSlash`).
+fn proxy_path(tail: &str) -> ProxyPath<'_> {
+    let decoded = percent_decode_str(tail).decode_utf8_lossy();
+    let inner = decoded.strip_prefix('/').unwrap_or(&decoded);
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    if decoded.len() <= 1 || !inner.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+        return ProxyPath { shown: decoded, sent: Cow::Borrowed(tail) };
+    }
+    let mut kept = Vec::new();
+    for segment in decoded.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            segment => kept.push(segment),
+        }
+    }
+    let end = if decoded.ends_with('/') && !kept.is_empty() { "/" } else { "" };
+    let clean = format!("/{}{end}", kept.join("/"));
+    let sent = utf8_percent_encode(&clean, ESCAPED_IN_PATHS).to_string();
+    ProxyPath { shown: Cow::Owned(clean), sent: Cow::Owned(sent) }
+}
+
+/// What a path cannot have as it is.
+const ESCAPED_IN_PATHS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
 
 /// The options of a connection, from its query, for admission and the kubelet.
 ///
@@ -145,7 +187,7 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     }
     if cx.info.subresource == "proxy" {
         // That of the query is the other side's.
-        object.insert("path", &*percent_decode_str(&cx.info.tail).decode_utf8_lossy());
+        object.insert("path", &*proxy_path(&cx.info.tail).shown);
     }
     Ok(options)
 }
@@ -158,4 +200,32 @@ fn redirect(cx: &Context) -> Result<Response<Body>, ApiError> {
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
     response.headers_mut().insert(LOCATION, target);
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_means_what_admission_sees() {
+        for (tail, shown, sent) in [
+            ("", "", ""),
+            ("/", "/", "/"),
+            ("/run/x", "/run/x", "/run/x"),
+            ("/run/x/", "/run/x/", "/run/x/"),
+            ("/%72un/a%20b", "/run/a b", "/%72un/a%20b"),
+            ("/a%2Fb", "/a/b", "/a%2Fb"),
+            ("//run/x", "/run/x", "/run/x"),
+            ("/%2Frun/a%20b", "/run/a b", "/run/a%20b"),
+            ("/a/../run/", "/run/", "/run/"),
+            ("/a/%2e%2e/run", "/run", "/run"),
+            ("/a%2F..%2Frun%3Fx", "/run?x", "/run%3Fx"),
+            ("/./run/.", "/run", "/run"),
+            ("/..", "/", "/"),
+            ("//", "/", "/"),
+        ] {
+            let path = proxy_path(tail);
+            assert_eq!((&*path.shown, &*path.sent), (shown, sent), "{tail}");
+        }
+    }
 }
