@@ -187,23 +187,17 @@ async fn watches_over_websocket_count_as_connections() {
     const MOST: usize = 8;
     let server = TestServer::start(&[&format!("--max-connections-per-client={MOST}")]).await;
     let path = "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=1";
-    let mut held = Vec::new();
-    let refused = loop {
-        match tokio::time::timeout(WITHIN, server.endpoint().stream(Protocol::Http1)).await.expect("an end") {
-            Ok(stream) => match client_async(request(&server, path), stream).await {
-                Ok((socket, _)) => held.push(socket),
-                Err(_) => break true,
-            },
-            Err(_) => break true,
-        }
-        if held.len() > MOST {
-            break false;
-        }
+    let upgrade = async || {
+        let stream = server.endpoint().stream(Protocol::Http1).await.ok()?;
+        client_async(request(&server, path), stream).await.ok().map(|(socket, _)| socket)
     };
-    assert!(refused && held.len() <= MOST, "{} are open", held.len());
+    let mut held = Vec::new();
+    while let Some(socket) = tokio::time::timeout(WITHIN, upgrade()).await.expect("an end") {
+        held.push(socket);
+        assert!(held.len() <= MOST, "{} are open", held.len());
+    }
     drop(held);
-    eventually("the places are given back", || async { open(&server, request(&server, path)).await.is_ok() })
-        .await;
+    eventually("the places are given back", || async { upgrade().await.is_some() }).await;
 }
 
 /// The only way for a browser to authenticate. The token is not in the answer's subprotocols.

@@ -50,11 +50,6 @@ pub(super) async fn forward(
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
         (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, ())),
-        // A log is no connection: upstream ignores the wish there.
-        (status, Some(_)) if status.as_u16() < 400 && cx.info.subresource != "log" => {
-            let what = format!("invalid upgrade response: status code {}", status.as_u16());
-            Err(ApiError::new(503, Reason::ServiceUnavailable, what))
-        }
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
