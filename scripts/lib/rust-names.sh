@@ -141,15 +141,20 @@ names_of_kinds() {
   [ -n "$found" ] && sort -u <<< "$found"
 }
 
-# The lines of the files, or of the input, that make the key of a stored object or read by one that did not have to be
-# authorized: handlers read by an ObjectKey, through their Context. A chain of calls over several lines is one line.
-read_by_key() {
+# The code of the files, or of the input, as rust_code has it; a chain of calls over several lines is one line.
+chained_code() {
   rust_code "$@" | awk -F'\t' '
     { rest = $2; sub(/^ +/, "", rest) }
     rest ~ /^[.?]/ { text = text rest; next }
     NR > 1 { print place "\t" text }
     { place = $1; text = $2 }
-    END { print place "\t" text }' |
+    END { print place "\t" text }'
+}
+
+# The lines of the files, or of the input, that make the key of a stored object or read by one that did not have to be
+# authorized: handlers read by an ObjectKey, through their Context.
+read_by_key() {
+  chained_code "$@" |
     grep -E '(^|[^.a-z_])(object_key|collection_prefix|resource_prefix)\(|\b(store|engine|snapshot)(\(\))?\.(get|newest|get_in_memory)\(|\.newest\(|\.get_in_memory\(' |
     grep -vE '\b(cx|pods)\.newest\([^()]'
 }
@@ -157,12 +162,7 @@ read_by_key() {
 # Places (file and call) of the files where the server acts as itself, or reads more than one object: by a context that no
 # authorizer made, or by walks over collections.
 as_server() {
-  rust_code "$@" | awk -F'\t' '
-    { rest = $2; sub(/^ +/, "", rest) }
-    rest ~ /^[.?]/ { text = text rest; next }
-    NR > 1 { print place "\t" text }
-    { place = $1; text = $2 }
-    END { print place "\t" text }' |
+  chained_code "$@" |
     grep -vE '\bfn ' |
     grep -oE '^[^:]*|\b(on_behalf|by_server|at_subresource|Context::(internal|of_resource)|(store|engine|snapshot|source)(\(\))?\.(visit|scan|objects|records|range))\(' |
     awk '/\(/ { sub(/\($/, ""); sub(/.*[.:]/, ""); print file " " $0; next } { file = $0 }'

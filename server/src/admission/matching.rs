@@ -172,11 +172,11 @@ pub(super) async fn converted<'v>(
 /// # Errors
 /// 500 when one cannot be converted.
 pub(super) async fn converted_both<'v>(
-    call: &Call<'_>,
+    call: &Call<'v>,
     matched: &ResourceType,
     new: &'v Value,
-    old: &'v Value,
 ) -> Result<(Cow<'v, Value>, Cow<'v, Value>), ApiError> {
+    let old = call.old.unwrap_or(&Value::Null);
     Ok((converted(call, matched, new).await?, converted(call, matched, old).await?))
 }
 

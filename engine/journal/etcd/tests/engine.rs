@@ -46,7 +46,7 @@ fn a_closed_journal_stops_all_replicas() {
     replicated::a_closed_journal_stops_all(&members, connect);
 }
 
-/// etcd does not look for flipped bits unless it is told to. The replica finds them, and reads elsewhere.
+/// etcd does not look for flipped bits by default. The replica finds them, and reads from another member.
 #[test]
 fn a_record_that_one_member_has_damaged_is_read_from_another() {
     const VALUE: &[u8] = b"a value that is nowhere else in the files of a member";

@@ -20,7 +20,7 @@ use plinth_http::{Body, BodyError, ChunkStream, Upgrade};
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 /// How long one direction of joined connections goes on after the end of the other one.
-const LINGER: Duration = Duration::from_secs(5);
+const OTHER_DIRECTION: Duration = Duration::from_secs(5);
 /// Headers that allow pages of other origins to read a response.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
@@ -154,8 +154,8 @@ pub fn join(upgrade: Upgrade, mut response: Response<Incoming>, hold: impl Send 
         let mut there = pin!(copy_direction(from_us, to_them));
         let mut back = pin!(copy_direction(from_them, to_us));
         tokio::select! {
-            () = &mut there => drop(tokio::time::timeout(LINGER, back).await),
-            () = &mut back => drop(tokio::time::timeout(LINGER, there).await),
+            () = &mut there => drop(tokio::time::timeout(OTHER_DIRECTION, back).await),
+            () = &mut back => drop(tokio::time::timeout(OTHER_DIRECTION, there).await),
         }
     });
     let (parts, _) = response.into_parts();

@@ -12,7 +12,7 @@ use plinth_engine::{At, Record, Snapshot, Transaction};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::delete_options::DeleteOptions;
+use super::delete_options::{DeleteOptions, IGNORE_READ_ERROR};
 use super::respond::{respond, respond_status};
 use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
@@ -173,7 +173,7 @@ async fn delete_unreadable(cx: &Context, object_key: &ObjectKey, name: &str) -> 
     let readable = opened.is_ok_and(|record| decode_object(&cx.resource, &record).is_ok());
     if readable {
         let why = "is exclusively used to delete corrupt object(s), try again by removing this option";
-        let cause = Cause::invalid("ignoreStoreReadErrorWithClusterBreakingPotential", true, why);
+        let cause = Cause::invalid(IGNORE_READ_ERROR, true, why);
         return Err(ApiError::invalid(group, plural, name, vec![cause]));
     }
     let transaction = Transaction::new().require(unchanged).delete(object_key.to_vec());
@@ -195,8 +195,8 @@ async fn delete_once(
     let namespace = metadata_text(&old, "namespace").to_owned();
     let mut call = AdmissionRequest::new(cx, Operation::Delete, Some(&old));
     (call.name, call.namespace, call.dry_run) = (name, &namespace, options.is_dry_run());
-    call.options = options.members();
     if admits == Admits::Yes {
+        call.options = options.members();
         cx.server.admission.mutate(&call, &mut Value::Null).await?;
     }
     check_preconditions(cx, name, options, &old)?;

@@ -11,7 +11,7 @@ use plinth_api::{ApiError, Cause};
 use plinth_http::RequestBody;
 
 /// The option for objects that cannot be read.
-const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+pub(crate) const IGNORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
 
 /// `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl DeleteOptions {
             uid: text(&["preconditions", "uid"]),
             resource_version: text(&["preconditions", "resourceVersion"]),
             dry_run: tree.texts_at(&["dryRun"]),
-            ignore_store_read_error: flag("ignoreStoreReadErrorWithClusterBreakingPotential") == Some(true),
+            ignore_store_read_error: flag(IGNORE_READ_ERROR) == Some(true),
         }
     }
 

@@ -13,7 +13,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
 
 use crate::context::{AdmissionRequest, Context, Operation};
-use crate::handlers::delete_options::DeleteOptions;
+use crate::handlers::delete_options::{DeleteOptions, IGNORE_READ_ERROR};
 use crate::handlers::respond::{respond_created, respond_status};
 use crate::handlers::{body, delete, internal};
 use plinth_api::{
@@ -63,7 +63,7 @@ fn options(cx: &Context, eviction: &Value) -> Result<DeleteOptions, ApiError> {
     }
     let mut options = eviction.get("deleteOptions").map(DeleteOptions::of_tree).unwrap_or_default();
     if options.ignore_store_read_error {
-        let path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential";
+        let path = format!("deleteOptions.{IGNORE_READ_ERROR}");
         let why = "can not be set for pod eviction, try after removing the option";
         let cause = Cause::invalid(path, true, why);
         return Err(ApiError::invalid("policy", "Eviction", &cx.info.name, vec![cause]));

@@ -131,8 +131,7 @@ impl Request<'_> {
                 return Ok(());
             }
         };
-        let old = call.old.unwrap_or(&Value::Null);
-        let (new, old) = match matching::converted_both(call, &matched, object, old).await {
+        let (new, old) = match matching::converted_both(call, &matched, object).await {
             Ok(both) => both,
             Err(error) => {
                 self.misconfigured(

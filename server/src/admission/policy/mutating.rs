@@ -142,8 +142,7 @@ async fn run(
     let mut patched = false;
     for invocation in invocations {
         let (policy, matched) = (invocation.policy, &invocation.matched);
-        let old = call.old.unwrap_or(&Value::Null);
-        let (mut current, old) = match matching::converted_both(call, matched, object, old).await {
+        let (mut current, old) = match matching::converted_both(call, matched, object).await {
             Ok((current, old)) => (current.into_owned(), old),
             Err(error) => {
                 let why = format!("failed to convert object version: {}", error.message);

@@ -333,8 +333,7 @@ async fn conditions_hold(
     cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<bool, ApiError> {
     let matched = &invocation.resource;
-    let new = matching::converted(call, matched, object).await?;
-    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
+    let (new, old) = matching::converted_both(call, matched, object).await?;
     let request = review::attributes(call, matched, &new);
     let subject = Subject {
         call,
@@ -378,8 +377,7 @@ async fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Re
     }
     let uid = uuid::Uuid::new_v4().to_string();
     let matched = &invocation.resource;
-    let new = matching::converted(call, matched, object).await?;
-    let old = matching::converted(call, matched, call.old.unwrap_or(&Value::Null)).await?;
+    let (new, old) = matching::converted_both(call, matched, object).await?;
     let review = review::request(call, matched, &uid, &new, &old);
     Ok(Prepared::Call { uid, review })
 }
