@@ -79,7 +79,7 @@ pub struct Details {
 }
 
 /// An error that is sent to the client.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
     /// HTTP status, 400 and up.
@@ -90,20 +90,35 @@ pub struct ApiError {
     pub message: String,
     /// The object concerned; boxed because errors travel in every `Result` of the request path.
     pub details: Option<Box<Details>>,
+    /// The Status in which a webhook refused: its reason and details, which may be of any kind, are sent as they
+    /// are.
+    given: Option<Box<Value>>,
     /// `metadata.continue`: only the Expired answer to a continue token has one.
     pub continue_token: Option<String>,
     /// Whether an authorizer denied the request: the message then contains text of the request, and the
     /// response has `X-Content-Type-Options: nosniff`.
     pub denied: bool,
-    /// Texts for `Warning` headers, from before the request failed.
-    pub warnings: Vec<String>,
 }
 
 impl ApiError {
     /// An error without details.
     pub fn new(code: u16, reason: Reason, message: impl Into<String>) -> ApiError {
-        let (details, continue_token, warnings) = (None, None, Vec::new());
-        ApiError { code, reason, message: message.into(), details, continue_token, denied: false, warnings }
+        let (details, given, continue_token) = (None, None, None);
+        let message = message.into();
+        ApiError { code, reason, message, details, given, continue_token, denied: false }
+    }
+
+    /// An error with the reason and the details of a Status that a webhook has given (k8s.io/apiserver
+    /// `pkg/admission/plugin/webhook/errors`).
+    pub fn of_status(code: u16, message: impl Into<String>, given: Value) -> ApiError {
+        let reason = Reason::parse(given.str_at(&["reason"]).unwrap_or_default());
+        let seconds = given.at(&["details", "retryAfterSeconds"]).and_then(Value::as_int);
+        let mut error = ApiError::new(code, reason, message);
+        if let Some(seconds) = seconds.and_then(|seconds| u32::try_from(seconds).ok()) {
+            error = error.retry_after(seconds);
+        }
+        error.given = Some(Box::new(given));
+        error
     }
 
     /// Adds empty details, as upstream does for errors of its router.
@@ -112,7 +127,8 @@ impl ApiError {
         self
     }
 
-    fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
+    /// Says which object is concerned; `kind` is upstream's, mostly the plural resource.
+    pub fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
         let details = self.details.get_or_insert_with(Box::default);
         details.group = group.into();
         details.kind = kind.into();
@@ -292,11 +308,13 @@ impl ApiError {
             "code": i64::from(self.code),
         });
         if let Value::Object(map) = &mut status {
-            if self.reason != Reason::Unknown {
-                map.insert("reason", self.reason.as_str());
-            }
-            if let Some(details) = &self.details {
-                map.insert("details", details.to_value());
+            let given = |key: &str| self.given.as_deref().and_then(|given| given.get(key)).cloned();
+            let reason = (self.reason != Reason::Unknown).then(|| Value::from(self.reason.as_str()));
+            let details = self.details.as_ref().map(|details| Value::from(details.to_value()));
+            for (key, own) in [("reason", reason), ("details", details)] {
+                if let Some(value) = given(key).or(own).filter(|value| !value.is_null()) {
+                    map.insert(key, value);
+                }
             }
         }
         status

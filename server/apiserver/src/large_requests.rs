@@ -2,15 +2,18 @@
 //!
 //! Reading, validating and storing an object of megabytes takes a hundred times as long as one of kilobytes,
 //! and a step of a request cannot be interrupted: on a runtime thread it delays every task behind it. A
-//! request whose body, or whose stored object, turns out to be large therefore acquires one of few slots, and
-//! its further steps run under `block_in_place`: the runtime moves the thread's other tasks to another
-//! thread. The request keeps its flow-control seat meanwhile, so priority and fairness accounts for it. An
-//! expression of a policy that exceeds its inline cost is evaluated in such a slot too, which is released
-//! after it. Requests that are exempt from flow control have one slot more.
+//! request whose body, or whose stored object, turns out to be large therefore takes one of few slots for each
+//! of its further steps, which run under `block_in_place`: the runtime moves the thread's other tasks to
+//! another thread. While it waits, for the storage, a webhook or a kubelet, it has none, so that another server
+//! which is slow or silent takes nothing from others. The request keeps its flow-control seat meanwhile, so
+//! priority and fairness accounts for it. An expression of a policy that exceeds its inline cost is evaluated
+//! in such a slot too. Requests that are exempt from flow control have one slot more.
 
 use std::future::{poll_fn, Future};
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::task::ready;
 
 use futures_util::future::select;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -43,45 +46,47 @@ impl Limiter {
     }
 
     /// Waits for a slot. The semaphores are never closed.
-    async fn take(&self, exempt: bool) -> Option<OwnedSemaphorePermit> {
+    fn take(&self, exempt: bool) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send + 'static {
         let permit = self.all.clone().acquire_owned();
-        if !exempt {
-            return permit.await.ok();
+        let own = exempt.then(|| self.exempt.clone().acquire_owned());
+        async move {
+            let Some(own) = own else { return permit.await.ok() };
+            // Boxed: only exempt requests wait for either.
+            select(Box::pin(permit), Box::pin(own)).await.factor_first().0.ok()
         }
-        // Boxed: only exempt requests wait for either.
-        let (permit, own) = (Box::pin(permit), Box::pin(self.exempt.clone().acquire_owned()));
-        select(permit, own).await.factor_first().0.ok()
+    }
+
+    /// A slot, if one is free.
+    fn try_take(&self, exempt: bool) -> Option<OwnedSemaphorePermit> {
+        let own = || self.exempt.clone().try_acquire_owned();
+        self.all.clone().try_acquire_owned().or_else(|error| if exempt { own() } else { Err(error) }).ok()
     }
 }
 
-/// A request's slot in the limiter, acquired on demand. Cheap to clone. The default is for work of the
-/// server's own, which acquires slots for single steps only.
+/// A request's slot in the limiter, taken on demand. Cheap to clone. The default is for work of the server's
+/// own, which takes slots for single steps only.
 #[derive(Clone, Debug, Default)]
 pub struct RequestSlot(Option<Arc<Request>>);
 
 #[derive(Debug)]
 struct Request {
     exempt: bool,
-    permit: OnceLock<OwnedSemaphorePermit>,
+    /// Whether each further step needs a slot.
+    is_large: AtomicBool,
 }
 
 impl RequestSlot {
-    /// A request without a slot yet; `exempt` from flow control or not.
+    /// A request that is not large yet; `exempt` from flow control or not.
     pub fn new(exempt: bool) -> RequestSlot {
-        RequestSlot(Some(Arc::new(Request { exempt, permit: OnceLock::new() })))
+        RequestSlot(Some(Arc::new(Request { exempt, is_large: AtomicBool::new(false) })))
     }
 
-    /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise
-    /// when the request has a slot.
-    pub(crate) async fn acquire_for_size(&self, length: usize, limiter: &Limiter) {
+    /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise when
+    /// the request has a slot.
+    pub(crate) async fn acquire_for_size(&self, length: usize) {
         let Some(request) = self.0.as_ref().filter(|_| length > LARGE) else { return };
-        if request.permit.get().is_some() {
-            return;
-        }
-        if let Some(permit) = limiter.take(request.exempt).await {
-            // If another task of the request was first, one slot is enough.
-            drop(request.permit.set(permit));
-            // The next poll is made under `block_in_place`.
+        if !request.is_large.swap(true, Ordering::Relaxed) {
+            // The next poll is made with a slot.
             tokio::task::yield_now().await;
         }
     }
@@ -89,33 +94,50 @@ impl RequestSlot {
     /// Runs work that takes long, with a slot for its duration if the request has none.
     pub async fn run_long<T>(&self, limiter: &Limiter, work: impl FnOnce() -> T) -> T {
         let request = self.0.as_deref();
-        let _permit = match request.is_some_and(|request| request.permit.get().is_some()) {
+        let _permit = match request.is_some_and(|request| request.is_large.load(Ordering::Relaxed)) {
             true => None,
             false => limiter.take(request.is_none_or(|request| request.exempt)).await,
         };
-        match has_other_threads() {
-            true => tokio::task::block_in_place(work),
-            false => work(),
-        }
+        long_step(work)
     }
 
-    /// Runs the request's future.
-    pub async fn run<F: Future>(&self, request: F) -> F::Output {
+    /// Runs the request's future: once it is large, each of its steps in a slot.
+    pub async fn run<F: Future>(&self, limiter: &Limiter, request: F) -> F::Output {
         let Some(state) = &self.0 else { return request.await };
         let mut request = pin!(request);
-        poll_fn(|cx| match state.permit.get() {
-            Some(_) if has_other_threads() => tokio::task::block_in_place(|| request.as_mut().poll(cx)),
-            _ => request.as_mut().poll(cx),
+        let mut waiting = None;
+        poll_fn(|cx| {
+            if !state.is_large.load(Ordering::Relaxed) {
+                return request.as_mut().poll(cx);
+            }
+            let free = if waiting.is_none() { limiter.try_take(state.exempt) } else { None };
+            let _permit = match free {
+                Some(permit) => Some(permit),
+                None => {
+                    let wait = waiting.get_or_insert_with(|| Box::pin(limiter.take(state.exempt)));
+                    let permit = ready!(wait.as_mut().poll(cx));
+                    waiting = None;
+                    permit
+                }
+            };
+            long_step(|| request.as_mut().poll(cx))
         })
         .await
+    }
+}
+
+fn long_step<T>(work: impl FnOnce() -> T) -> T {
+    match has_other_threads() {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 
 /// Runs a step that takes long where an object of `length` bytes is large. For what has no slot: an event is
 /// encoded once for all of its watchers, who wait for whoever encodes it.
 pub(crate) fn in_place<T>(length: usize, work: impl FnOnce() -> T) -> T {
-    match length > LARGE && has_other_threads() {
-        true => tokio::task::block_in_place(work),
+    match length > LARGE {
+        true => long_step(work),
         false => work(),
     }
 }
@@ -128,7 +150,7 @@ fn has_other_threads() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     /// Counts the progress of small requests, and the long steps in progress.
@@ -162,13 +184,13 @@ mod tests {
                 let request = async {
                     // One request has a long step, one a large body, one a large stored object.
                     if n % 3 > 0 {
-                        slot.acquire_for_size(if n % 3 == 1 { 1 << 20 } else { 10 }, &limiter).await;
-                        slot.acquire_for_size(1 << 20, &limiter).await;
+                        slot.acquire_for_size(if n % 3 == 1 { 1 << 20 } else { 10 }).await;
+                        slot.acquire_for_size(1 << 20).await;
                         seen.step(2);
                     }
                     slot.run_long(&limiter, || seen.step(2)).await;
                 };
-                slot.run(request).await;
+                slot.run(&limiter, request).await;
             });
         }
         let ticking = seen.clone();
@@ -201,17 +223,47 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn the_exempt_do_not_wait_behind_others() {
         let limiter = Limiter::new(1);
-        let flood = RequestSlot::new(false);
-        flood.acquire_for_size(1 << 20, &limiter).await;
-        for slot in [RequestSlot::new(true), RequestSlot::default()] {
-            slot.acquire_for_size(1 << 20, &limiter).await;
-            assert_eq!(slot.run_long(&limiter, || 7).await, 7);
+        let flood = limiter.take(false).await;
+        let large = |exempt| {
+            let (slot, limiter) = (RequestSlot::new(exempt), &limiter);
+            async move {
+                let request = async {
+                    slot.acquire_for_size(1 << 20).await;
+                    slot.run_long(limiter, || 7).await
+                };
+                slot.run(limiter, request).await
+            }
+        };
+        assert_eq!(large(true).await, 7);
+        assert_eq!(RequestSlot::default().run_long(&limiter, || 7).await, 7);
+        let mut behind = pin!(large(false));
+        for _ in 0..3 {
+            assert!(futures_util::poll!(behind.as_mut()).is_pending());
         }
-        let behind = RequestSlot::new(false);
-        let mut behind = pin!(behind.acquire_for_size(1 << 20, &limiter));
-        assert!(futures_util::poll!(behind.as_mut()).is_pending());
         drop(flood);
-        behind.await;
+        assert_eq!(behind.await, 7);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_request_that_waits_for_another_server_holds_no_slot() {
+        let limiter = Limiter::new(1);
+        let (answer, asked) = tokio::sync::oneshot::channel();
+        let slot = RequestSlot::new(false);
+        let request = async {
+            slot.acquire_for_size(1 << 20).await;
+            asked.await
+        };
+        let mut waits = pin!(slot.run(&limiter, request));
+        for _ in 0..3 {
+            assert!(futures_util::poll!(waits.as_mut()).is_pending());
+        }
+        let other = RequestSlot::new(false);
+        let request = async {
+            other.acquire_for_size(1 << 20).await;
+            answer.send(7)
+        };
+        assert_eq!(other.run(&limiter, request).await, Ok(()));
+        assert_eq!(waits.await, Ok(7));
     }
 
     #[tokio::test]
@@ -219,8 +271,8 @@ mod tests {
         let limiter = Limiter::default();
         for length in [10, 1 << 20] {
             let slot = RequestSlot::new(false);
-            let answer = slot.run(async {
-                slot.acquire_for_size(length, &limiter).await;
+            let answer = slot.run(&limiter, async {
+                slot.acquire_for_size(length).await;
                 slot.run_long(&limiter, || length).await
             });
             assert_eq!(answer.await, length);

@@ -40,6 +40,8 @@ struct RequestState {
     flow_schema: Option<Arc<FlowSchema>>,
     /// Its audit event; off until the request has been authenticated.
     audit: Recorder,
+    /// What its client is to be warned of, however it is answered.
+    warnings: Warnings,
     /// Its metrics; `None` where it is not counted.
     meter: Option<Arc<RequestMeter>>,
     /// The authenticated user, for the log.
@@ -131,6 +133,7 @@ pub async fn handle(
             (panicked(), None)
         }
     };
+    handlers::respond::add_warnings(&mut response, &state.warnings.take());
     if state.audit.is_on() {
         response = state.audit.answered(response, error.as_ref()).await;
     }
@@ -201,7 +204,7 @@ async fn answer(
     state.audit = record(server, origin, sender.as_ref().ok().map(|user| &**user), &route, &request);
     state.trace = trace(server, origin, &route, &request, started, state);
     state.add_latency(Layer::Authentication, started.elapsed());
-    let warnings = Warnings::default();
+    let warnings = state.warnings.clone();
     for notice in notices {
         match notice {
             Notice::Audit(key, value) => state.audit.annotate(key, value),
@@ -484,7 +487,7 @@ async fn serve(
                 meter,
                 reads_may_be_stale: AtomicBool::new(false),
             });
-            slot.run(handlers::dispatch(cx, body)).await
+            slot.run(&server.large_requests, handlers::dispatch(cx, body)).await
         }
         Route::NonResource(path) => {
             let outcome = server.authorizer.authorize_path(&sender.user, path, &request_attributes);
@@ -574,7 +577,6 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: b
     if retry > 0 {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry));
     }
-    handlers::respond::add_warnings(&mut response, &error.warnings);
     let headers = response.headers_mut();
     if error.code == 413 && http1 {
         // The rest of the body is not read.

@@ -28,13 +28,14 @@ pub struct WatchedFiles {
 
 /// Identifies the content of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint {
+pub(crate) struct Fingerprint {
     inode: u64,
     size: u64,
     modified: (i64, i64),
 }
 
-fn fingerprint(file: &Path) -> Option<Fingerprint> {
+/// That of a file; `None` for one that is not there.
+pub(crate) fn fingerprint(file: &Path) -> Option<Fingerprint> {
     let stat = std::fs::metadata(file).ok()?;
     Some(Fingerprint { inode: stat.ino(), size: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) })
 }

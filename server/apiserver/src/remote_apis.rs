@@ -27,7 +27,8 @@ use crate::audit;
 use crate::context::Server;
 use crate::documents::{not_found_text, text, KEEP};
 use crate::egress::forward::{self, ForwardedBody};
-use crate::egress::remote::{self, RemoteError, RemoteResponse, Slot};
+use crate::egress::remote::{self, RemoteError, RemoteResponse};
+use crate::egress::Slot;
 use plinth_api::{query_parameter, query_parameters, unescape_path, User};
 use plinth_http::{Body, RequestBody, Upgrade};
 use plinth_registry::{Registry, RemoteVersion};
@@ -211,12 +212,13 @@ async fn exchange(
         return unreachable(&error.to_string());
     }
     let deadline = forwarding.deadline;
-    let Some(slot) = server.remote_apis.slot(remote, forwarding.user, deadline.is_none()) else {
+    let of_server = server.remote_apis.slot(remote, forwarding.user, deadline.is_none());
+    let Some(slots) = of_server.zip(server.forwarded.take(&forwarding.user.name)) else {
         return too_many_requests();
     };
     let request = Request::from_parts(parts, Either::Left(body));
     match server.remote_apis.send(address, remote, request).await {
-        Ok(sent) => answer(server, sent, upgrade, (slot, deadline)),
+        Ok(sent) => answer(server, sent, upgrade, (slots, deadline)),
         Err(error @ RemoteError::Authorities(_)) => {
             failed(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
         }
@@ -260,13 +262,13 @@ fn answer(
     server: &Server,
     sent: RemoteResponse,
     upgrade: Option<Upgrade>,
-    (slot, deadline): (Slot, Option<Instant>),
+    (slots, deadline): ((Slot, Slot), Option<Instant>),
 ) -> Response<Body> {
     let RemoteResponse { response, connection } = sent;
     let status = response.status();
     match upgrade {
         Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
-            return forward::join(upgrade, response, slot)
+            return forward::join(upgrade, response, slots)
         }
         Some(_) if status.as_u16() < 400 => {
             let what = format!("invalid upgrade response: status code {}", status.as_u16());
@@ -290,7 +292,7 @@ fn answer(
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = parts.headers;
-    let body = ForwardedBody::new(body, slot).until(deadline).at_end(move || connection.put_back());
+    let body = ForwardedBody::new(body, slots).until(deadline).at_end(move || connection.put_back());
     response.map(|()| body.into_body())
 }
 

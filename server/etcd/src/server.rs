@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plinth_http::{max_connections, Connections};
+use plinth_http::{connection_limits, Connections};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -109,7 +109,8 @@ impl Server {
         tasks.spawn(compaction::run(Arc::clone(&member), retention, token.clone()));
         tasks.spawn(measure(Arc::clone(&member), token.clone()));
         tasks.spawn(advance_counts(Arc::clone(&member), token.clone()));
-        let connections = Connections::new(max_connections(CONNECTIONS), CONNECTIONS_PER_PEER);
+        let limits = connection_limits(CONNECTIONS, false);
+        let connections = Connections::new(limits.accepted, CONNECTIONS_PER_PEER);
         let shared = Shared { services, connections, keepalive, tasks: tasks.clone() };
         for listener in listeners {
             tasks.spawn(accept(listener, shared.clone()));

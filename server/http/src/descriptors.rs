@@ -5,26 +5,48 @@
 
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
-/// File descriptors that are reserved for the store, backups, webhooks and proxies.
+/// File descriptors that are reserved for the store, backups and webhooks.
 const RESERVED: u64 = 768;
+/// Connections to other servers for which requests of clients may wait at a time, where the limit of open
+/// files allows it.
+const MAX_FORWARDED: usize = 4096;
 
-/// Raises the soft limit of open files to the hard one, and returns the maximum number of connections:
-/// `most`, or fewer if the limit requires it, and half of a small limit.
-pub fn max_connections(most: usize) -> usize {
+/// How many connections there may be at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Those of clients.
+    pub accepted: usize,
+    /// Those to other servers on behalf of clients. One of a client may need hundreds of them: each stream of
+    /// HTTP/2 its own.
+    pub forwarded: usize,
+}
+
+/// Raises the soft limit of open files to the hard one, and returns how many connections leave enough of them
+/// to the store: of clients `most`, or fewer if the limit requires it, and half of a small limit. `forwards`
+/// says whether requests are forwarded to other servers.
+pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile);
     // If it cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let Some(files) = getrlimit(Resource::Nofile).current else { return most };
-    let room = connections_beside_the_store(files);
-    let bounded = usize::try_from(room).unwrap_or(most).min(most);
-    if bounded < most {
+    let Some(files) = getrlimit(Resource::Nofile).current else {
+        return ConnectionLimits { accepted: most, forwarded: MAX_FORWARDED };
+    };
+    let limits = limits_of(files, most, forwards);
+    if limits.accepted < most {
         tracing::warn!(
             open_files = files,
-            connections = bounded,
+            connections = limits.accepted,
             "open file limit allows fewer connections than may be served at a time; raise it (ulimit -n, LimitNOFILE=)"
         );
     }
-    bounded
+    limits
+}
+
+/// The limits by that of open files.
+fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
+    let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
+    let forwarded = if forwards { MAX_FORWARDED.min(room / 4) } else { 0 };
+    ConnectionLimits { accepted: most.min(room - forwarded), forwarded }
 }
 
 fn connections_beside_the_store(files: u64) -> u64 {
@@ -39,6 +61,16 @@ mod tests {
     fn files_are_reserved_for_the_store() {
         for (files, room) in [(0, 0), (256, 64), (1024, 256), (4096, 3328), (1 << 20, (1 << 20) - 768)] {
             assert_eq!(connections_beside_the_store(files), room, "{files}");
+        }
+        for (files, forwards, accepted, forwarded) in [
+            (0, true, 0, 0),
+            (1024, true, 192, 64),
+            (1024, false, 256, 0),
+            (20_000, true, 15_136, 4096),
+            (1 << 20, true, 65_536, 4096),
+        ] {
+            let limits = ConnectionLimits { accepted, forwarded };
+            assert_eq!(limits_of(files, 65_536, forwards), limits, "{files}");
         }
     }
 }

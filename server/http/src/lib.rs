@@ -38,7 +38,7 @@ pub use chunks::{chunk_channel, BlockedThreads, ChunkReceiver, ChunkSender, TooS
 pub use coalesce::{coalesce_writes, drive_connection, Coalesced, Flusher};
 pub use compression::{compress_response, set_compression_headers, Gzip};
 pub use connections::{client_network, ConnectionSlot, Connections};
-pub use descriptors::max_connections;
+pub use descriptors::{connection_limits, ConnectionLimits};
 pub use detach::{mark_must_complete, DetachOnDrop};
 pub use fair_queuing::{FairScheduler, ScheduledConnection, ScheduledTask, StreamExecutor};
 pub use frames::{FrameHeader, FrameHeaders, PREFACE};
@@ -51,6 +51,6 @@ pub use paced_response::{
 pub use process_metrics::{process_start_seconds, write_process_metrics};
 pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
-pub use sockets::prepare_socket;
+pub use sockets::{prepare_outgoing_socket, prepare_socket};
 pub use tls::{server_config, ServingCertificate, TlsError};
 pub use upgrade::{wants_websocket, Upgrade, UpgradeHold};

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::call::Call;
 use plinth_api::{decode_config_part, ApiError, Strictness};
-use plinth_apiserver::egress::{AnswerCache, Service};
+use plinth_apiserver::egress::{decode_review, AnswerCache, ReviewError, Service};
 
 pub(super) const NAME: &str = "ImagePolicyWebhook";
 /// The member of a configuration file without a kind that has its part.
@@ -25,7 +25,9 @@ const SENT_ANNOTATIONS: &str = ".image-policy.k8s.io/";
 const CACHE_SIZE: usize = 1024;
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const API_VERSION: &str = "imagepolicy.k8s.io/v1alpha1";
+const GROUP: &str = "imagepolicy.k8s.io";
+const VERSION: &str = "v1alpha1";
+const KIND: &str = "ImageReview";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageReview {
@@ -115,22 +117,15 @@ impl ImagePolicy {
             return Ok(answer);
         }
         let document = self.service.post_with_retries(question).await.map_err(|f| f.to_string())?;
-        let answer = answer_of(&json::parse(&document).map_err(|error| error.to_string())?)?;
+        let answer = answer_of(&document).map_err(|error| error.to_string())?;
         let time = if answer.allowed { self.allow } else { self.deny };
         self.cache.insert(hash, answer.clone(), time);
         Ok(answer)
     }
 }
 
-pub(crate) fn answer_of(document: &Value) -> Result<ImageReview, String> {
-    let text = |key: &str| document.str_at(&[key]).unwrap_or_default();
-    if text("kind") != "ImageReview" || text("apiVersion") != API_VERSION {
-        return Err(format!(
-            "no ImageReview of {API_VERSION} but {:?} of {:?}",
-            text("kind"),
-            text("apiVersion")
-        ));
-    }
+pub(crate) fn answer_of(document: &[u8]) -> Result<ImageReview, ReviewError> {
+    let document = decode_review(document, (GROUP, VERSION, KIND))?;
     let annotations = document.at(&["status", "auditAnnotations"]).and_then(Value::as_object);
     let all = annotations.into_iter().flat_map(|all| all.iter());
     Ok(ImageReview {
@@ -159,8 +154,8 @@ fn review_of(pod: &Value, namespace: &str, lists: &[&str]) -> Value {
         }
     }
     tree!({
-        "apiVersion": API_VERSION,
-        "kind": "ImageReview",
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": KIND,
         "metadata": tree!({ "creationTimestamp": Value::Null }),
         "spec": spec,
         "status": tree!({ "allowed": false }),
@@ -226,7 +221,7 @@ mod tests {
 
     #[test]
     fn answers_must_be_reviews() {
-        let read = |text: &str| answer_of(&json::parse(text.as_bytes()).unwrap());
+        let read = |text: &str| answer_of(text.as_bytes());
         let yes = read(r#"{"apiVersion":"imagepolicy.k8s.io/v1alpha1","kind":"ImageReview","status":{"allowed":true,"auditAnnotations":{"a":"b"}}}"#).unwrap();
         assert_eq!((yes.allowed, yes.annotations), (true, vec![("a".to_owned(), "b".to_owned())]));
         let no = read(
@@ -235,6 +230,7 @@ mod tests {
         .unwrap();
         assert_eq!((no.allowed, no.reason.as_str()), (false, "old"));
         assert!(read(r#"{"kind":"Status"}"#).is_err());
+        assert!(read(r#"{"status":{"allowed":"true"}}"#).is_err());
     }
 
     #[test]

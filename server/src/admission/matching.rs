@@ -4,7 +4,6 @@
 //! Upstream: k8s.io/apiserver `pkg/admission/plugin/webhook/predicates` and
 //! `pkg/admission/plugin/policy/matching`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use plinth_codec::selector::LabelSelector;
@@ -13,8 +12,7 @@ use plinth_codec::Value;
 use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Operation;
-use plinth_apiserver::custom_resources::object;
-use plinth_registry::{convert_between, ResourceType};
+use plinth_registry::ResourceType;
 use plinth_storage::{Header, Namespaces};
 
 /// The group of the admission configuration. Its built-in kinds are exempt from webhooks and policies, so
@@ -124,7 +122,8 @@ pub(super) async fn by_webhook(
     let Some(matched) = matched_version(call, hook.list_at(&["rules"]), exact, object) else {
         return Ok(None);
     };
-    let selected = object_selected(hook, object, call.old) && namespace_selected(call, hook, object).await?;
+    let selected = object_selected(hook, objects_with_labels(call, object))
+        && namespace_selected(call, hook, object).await?;
     Ok(selected.then_some(matched))
 }
 
@@ -139,7 +138,7 @@ pub(super) async fn by_constraints(
     object: &Value,
 ) -> Result<Option<Arc<ResourceType>>, ApiError> {
     let exact = constraints.str_at(&["matchPolicy"]) == Some("Exact");
-    if !object_selected(constraints, object, call.old)
+    if !object_selected(constraints, objects_with_labels(call, object))
         || matched_version(call, constraints.list_at(&["excludeResourceRules"]), exact, object).is_some()
     {
         return Ok(None);
@@ -152,74 +151,17 @@ pub(super) async fn by_constraints(
     Ok(namespace_selected(call, constraints, object).await?.then_some(matched))
 }
 
-/// An object of the request in the version of `matched`.
-///
-/// # Errors
-/// 500 when it cannot be converted.
-pub(super) async fn converted<'v>(
-    call: &Call<'_>,
-    matched: &ResourceType,
-    object: &'v Value,
-) -> Result<Cow<'v, Value>, ApiError> {
-    match matched.api_version == call.cx.resource.api_version || object.is_null() {
-        true => Ok(Cow::Borrowed(object)),
-        false => converted_to(call, &call.cx.resource, matched, object.clone()).await.map(Cow::Owned),
-    }
-}
-
-/// Both objects of a request in the version of `matched`.
-///
-/// # Errors
-/// 500 when one cannot be converted.
-pub(super) async fn converted_both<'v>(
-    call: &Call<'v>,
-    matched: &ResourceType,
-    new: &'v Value,
-) -> Result<(Cow<'v, Value>, Cow<'v, Value>), ApiError> {
-    let old = call.old.unwrap_or(&Value::Null);
-    Ok((converted(call, matched, new).await?, converted(call, matched, old).await?))
-}
-
-/// An object in the version of `matched`, as admission has changed it, in that of the request.
-///
-/// # Errors
-/// 500 when it cannot be converted.
-pub(super) async fn converted_back(
-    call: &Call<'_>,
-    matched: &ResourceType,
-    object: Value,
-) -> Result<Value, ApiError> {
-    match matched.api_version == call.cx.resource.api_version {
-        true => Ok(object),
-        false => converted_to(call, matched, &call.cx.resource, object).await,
-    }
-}
-
-async fn converted_to(
-    call: &Call<'_>,
-    from: &ResourceType,
-    to: &ResourceType,
-    object: Value,
-) -> Result<Value, ApiError> {
-    match &to.custom {
-        // Boxed, so that the state of every request need not have room for it.
-        Some(custom) => Box::pin(object::converted(&call.cx.server.reader.converter, custom, object)).await,
-        None => convert_between(object, from, to),
-    }
-}
-
 /// Namespaces are selected by their own labels, namespaced objects by those of their namespace, all others
 /// always.
 async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> Result<bool, ApiError> {
     const KEY: &str = "namespaceSelector";
     if call.is_about_namespace() {
-        let object = if object.is_null() { call.old.unwrap_or(object) } else { object };
+        // At a subresource what is sent does not change the labels.
+        let is_stored = object.is_null() || !call.cx.info.subresource.is_empty();
+        let object = call.old.filter(|_| is_stored).unwrap_or(object);
         return Ok(selects(owner, KEY, |key| object.str_at(&["metadata", "labels", key])));
     }
-    let everything = |selector: &Value| {
-        selector.is_null() || (selector.list_at(&["matchExpressions"]).is_empty() && no_labels(selector))
-    };
-    if call.namespace.is_empty() || owner.get(KEY).is_none_or(everything) {
+    if call.namespace.is_empty() || selects_all(owner, KEY) {
         return Ok(true);
     }
     let server = &call.cx.server;
@@ -228,8 +170,11 @@ async fn namespace_selected(call: &Call<'_>, owner: &Value, object: &Value) -> R
     selected.ok_or_else(|| Namespaces::not_found(call.namespace))
 }
 
-fn no_labels(selector: &Value) -> bool {
-    selector.get("matchLabels").and_then(Value::as_object).is_none_or(plinth_codec::Map::is_empty)
+/// Whether a selector of a webhook or policy is absent or empty, and so matches what has no labels, too.
+fn selects_all(owner: &Value, key: &str) -> bool {
+    let Some(selector) = owner.get(key) else { return true };
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    selector.list_at(&["matchExpressions"]).is_empty() && labels.is_none_or(plinth_codec::Map::is_empty)
 }
 
 /// Whether a selector of a webhook or policy matches the labels; an invalid one matches nothing.
@@ -240,11 +185,17 @@ fn selects<'a>(owner: &Value, key: &str, label: impl Fn(&str) -> Option<&'a str>
     }
 }
 
+/// The objects of a request that have labels; options of a connection have no metadata.
+fn objects_with_labels<'v>(call: &Call<'v>, new: &'v Value) -> [Option<&'v Value>; 2] {
+    let is_object = call.operation != Operation::Connect && !new.is_null();
+    [is_object.then_some(new), call.old]
+}
+
 /// Whether the selector matches the new or the old object.
-fn object_selected(owner: &Value, object: &Value, old: Option<&Value>) -> bool {
-    let of =
-        |object: &Value| selects(owner, "objectSelector", |key| object.str_at(&["metadata", "labels", key]));
-    (!object.is_null() && of(object)) || old.is_some_and(of)
+fn object_selected(owner: &Value, objects: [Option<&Value>; 2]) -> bool {
+    const KEY: &str = "objectSelector";
+    let of = |object: &Value| selects(owner, KEY, |key| object.str_at(&["metadata", "labels", key]));
+    selects_all(owner, KEY) || objects.into_iter().flatten().any(of)
 }
 
 #[cfg(test)]
@@ -302,10 +253,16 @@ mod tests {
         let hook = json::parse(br#"{"objectSelector":{"matchLabels":{"a":"b"}}}"#).unwrap();
         let with = json::parse(br#"{"metadata":{"labels":{"a":"b"}}}"#).unwrap();
         let without = json::parse(b"{}").unwrap();
-        assert!(object_selected(&hook, &with, None));
-        assert!(object_selected(&hook, &without, Some(&with)));
-        assert!(object_selected(&hook, &Value::Null, Some(&with)));
-        assert!(!object_selected(&hook, &without, None));
-        assert!(object_selected(&without, &without, None));
+        assert!(object_selected(&hook, [Some(&with), None]));
+        assert!(object_selected(&hook, [Some(&without), Some(&with)]));
+        assert!(object_selected(&hook, [None, Some(&with)]));
+        assert!(!object_selected(&hook, [Some(&without), None]));
+        assert!(object_selected(&without, [Some(&without), None]));
+        let lacks = json::parse(
+            br#"{"objectSelector":{"matchExpressions":[{"key":"skip","operator":"DoesNotExist"}]}}"#,
+        );
+        assert!(object_selected(lacks.as_ref().unwrap(), [Some(&without), None]));
+        assert!(!object_selected(lacks.as_ref().unwrap(), [None, None]), "options of a connection");
+        assert!(object_selected(&without, [None, None]));
     }
 }

@@ -54,6 +54,7 @@ mod certificate_request_tests;
 pub(crate) mod certificate_subject_restriction;
 mod collections;
 pub mod configuration;
+mod conversions;
 mod default_ingress_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
@@ -101,6 +102,7 @@ use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::match_namespace;
 
 use call::Call;
+use conversions::Conversions;
 use plugin_context::PluginContext;
 
 pub use options::AdmissionOptions;
@@ -188,7 +190,7 @@ impl Admission for Plugins {
 }
 
 fn new_call<'c>(request: &'c AdmissionRequest<'c>) -> Call<'c> {
-    Call { request, reinvocation: Mutex::default() }
+    Call { request, conversions: Conversions::default(), reinvocation: Mutex::default() }
 }
 
 impl Plugins {

@@ -67,3 +67,20 @@ pub(super) fn decode(
     matched.strategy.default(&mut made);
     Ok(made)
 }
+
+/// A patch of a webhook or policy cannot change the kind of an object.
+///
+/// # Errors
+/// 500 with upstream's message.
+pub(super) fn check_kind(object: &Value, patched: &Value) -> Result<(), ApiError> {
+    let kind = |object: &'_ Value| {
+        ["apiVersion", "kind"].map(|key| object.str_at(&[key]).unwrap_or_default().to_owned())
+    };
+    let ([_, own], [api_version, other]) = (kind(object), kind(patched));
+    match kind(object) == kind(patched) {
+        true => Ok(()),
+        false => Err(ApiError::internal(format!(
+            "no kind {other:?} is registered for version {api_version:?} in the scope of {own}"
+        ))),
+    }
+}

@@ -130,6 +130,13 @@ async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert!(warning.is_some_and(|text| text.contains("instead of auto-generated secret-based tokens")));
+    // However they are answered: by no resource, and with an error.
+    for (path, code) in [("/version", StatusCode::OK), ("/api/v1/nodes", StatusCode::FORBIDDEN)] {
+        let endpoint = server.endpoint().with_identity(Identity::Token(token.clone()));
+        let mut connection = endpoint.connect(Protocol::Http1).await.expect("connection");
+        let reply = connection.call(&Call::get(path)).await.expect("answer");
+        assert_eq!((reply.status, reply.headers.get_all("warning").iter().count()), (code, 1), "{path}");
+    }
     // So are those of browsers, whose token is a subprotocol.
     let body = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
     let handshake = format!(

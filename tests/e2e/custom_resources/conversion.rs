@@ -519,3 +519,48 @@ async fn policies_get_custom_resources_in_the_version_that_they_name() {
         }
     }
 }
+
+/// A conversion is a call of a webhook, so all that name a version share one.
+#[tokio::test]
+async fn an_object_is_converted_once_for_all_policies_of_a_version() {
+    let converter = Converter::start().await;
+    let client = shared_with_apis().await.client().await;
+    let group = unique("once.example.com").replace('_', "-");
+    establish(&client, &converter.definition(&group)).await;
+    let boxes = format!("/apis/{group}/v2/namespaces/default/boxs?dryRun=All");
+    let sized = |size: usize| {
+        json!({"apiVersion": format!("{group}/v2"), "kind": "Box", "metadata": {"name": "sized"},
+               "spec": {"width": size, "height": size}})
+    };
+    let api = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic";
+    for size in 1..4 {
+        let name = format!("{size}.{group}");
+        let policy = json!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [group], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["boxs"]}]},
+            "validations": [{"expression": format!("object.spec.size != '{size}x{size}'")}]}});
+        let binding = json!({"metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]}});
+        for (path, object) in [(format!("{api}ies"), policy), (format!("{api}ybindings"), binding)] {
+            let (code, made) = call(&client, Method::POST, &path, Some(&object)).await;
+            assert_eq!(code, 201, "{made}");
+        }
+        plinth_tests::eventually("the policy is in force", || async {
+            call(&client, Method::POST, &boxes, Some(&sized(size))).await.0 == 422
+        })
+        .await;
+    }
+    let before = converter.calls.load(Ordering::Relaxed);
+    let (code, made) = call(&client, Method::POST, &boxes, Some(&sized(9))).await;
+    assert_eq!((code, converter.calls.load(Ordering::Relaxed) - before), (201, 1), "{made}");
+
+    // A deletion in another version than the stored one reads the object in it, and writes nothing.
+    let stored = boxes.trim_end_matches("?dryRun=All");
+    let (code, made) = call(&client, Method::POST, stored, Some(&sized(9))).await;
+    assert_eq!(code, 201, "{made}");
+    let before = converter.calls.load(Ordering::Relaxed);
+    let path = format!("/apis/{group}/v1/namespaces/default/boxs/sized");
+    let (code, answer) = call(&client, Method::DELETE, &path, None).await;
+    assert_eq!((code, converter.calls.load(Ordering::Relaxed) - before), (200, 1), "{answer}");
+    assert_eq!(answer["details"]["uid"], made["metadata"]["uid"]);
+}

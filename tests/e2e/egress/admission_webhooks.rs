@@ -24,11 +24,18 @@ async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> 
     let denied = admission_request["name"].as_str().is_some_and(|name| name.starts_with("denied"));
     let mut response = json!({"uid": admission_request["uid"], "allowed": !denied, "warnings": ["a warning of the webhook"]});
     if denied {
-        response["status"] = json!({"code": 418, "message": "not this one"});
+        response["status"] = json!({"code": 418, "message": "not this one", "reason": "Teapot", "details": {
+            "retryAfterSeconds": 5, "causes": [{"reason": "Full", "message": "m", "field": "spec.x"}]}});
     } else if mutating {
-        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": admission_request["operation"]}}]);
+        let mut patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"seen": admission_request["operation"]}}]);
+        if admission_request["name"] == "other-kind" {
+            patch = json!([{"op": "replace", "path": "/kind", "value": "Secret"}]);
+        }
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(BASE64_STANDARD.encode(patch.to_string()));
+    }
+    if admission_request["name"] == "untyped" {
+        response["allowed"] = json!("true");
     }
     let review =
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
@@ -73,6 +80,35 @@ async fn webhooks_change_refuse_and_fail() {
         (code, refused["message"].as_str()),
         (418, Some(r#"admission webhook "webhook.example.com" denied the request: not this one"#))
     );
+    // What else the webhook says of it is kept.
+    let details = json!({"retryAfterSeconds": 5,
+        "causes": [{"reason": "Full", "message": "m", "field": "spec.x"}]});
+    assert_eq!((&refused["reason"], &refused["details"]), (&json!("Teapot"), &details));
+    for (name, why) in [
+        ("other-kind", r#"no kind "Secret" is registered for version "v1" in the scope of ConfigMap"#),
+        ("untyped", "AdmissionResponse.response.allowed of type bool"),
+    ] {
+        let (code, refused, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": name}})).await;
+        assert_eq!(code, 500, "{name}: {refused}");
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(message.contains(why), "{name}: {message}");
+    }
+    // There is nothing to be patched in a deletion.
+    let rule = json!({"webhooks": [{"name": "webhook.example.com", "rules": [{"operations": ["DELETE"],
+        "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}]}]});
+    let path = format!("{}/{mutating}", configure("mutating"));
+    let (code, body, _) = send(&client, "PATCH", &path, &rule).await;
+    assert_eq!(code, 200, "{body}");
+    let (code, refused, _) = send(&client, "DELETE", &format!("{maps}/a"), &Value::Null).await;
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(
+        code == 500
+            && message.ends_with("attempted to modify the object, which is not supported for this operation"),
+        "{refused}"
+    );
+    let rule = json!({"webhooks": [hook("mutate", server.port, "Fail")]});
+    let (code, body, _) = send(&client, "PATCH", &path, &rule).await;
+    assert_eq!(code, 200, "{body}");
     // Other namespaces do not match.
     let (code, in_other_namespace, _) = send(
         &client,

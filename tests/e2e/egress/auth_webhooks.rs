@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use plinth_benches::api::client::{Call, Identity, Protocol};
+use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
 use plinth_tests::server::TestServer;
@@ -35,6 +36,7 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
                 json!({"authenticated": true, "user": {"username": "jane", "uid": "u", "groups": ["dev"], "extra": {"scope": ["a"]}}})
             }
             Some("broken") => json!({"authenticated": false, "error": "no longer"}),
+            Some("untyped") => json!({"authenticated": true, "user": {"username": 7, "groups": ["dev"]}}),
             _ => json!({"authenticated": false}),
         },
         _ => {
@@ -43,6 +45,9 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
             match (spec["user"].as_str(), verb, resource) {
                 (Some("jane"), Some("list"), Some("configmaps")) => {
                     json!({"allowed": true, "reason": "she may"})
+                }
+                (Some("jane"), Some("list"), Some("endpoints")) => {
+                    json!({"allowed": true, "denied": "true"})
                 }
                 (Some("jane"), _, Some("secrets")) => {
                     json!({"allowed": false, "denied": true, "reason": "never"})
@@ -63,8 +68,12 @@ async fn tokens_and_decisions_come_from_a_service() {
         std::fs::write(&file, service.kubeconfig(path, "of-the-server")).expect("kubeconfig");
         file.display().to_string()
     };
+    let token = dir.path().join("token");
+    std::fs::write(&token, "expired").expect("token");
+    let by_file = service.kubeconfig("/authenticate", "x").replace("token: x", "tokenFile: token");
+    std::fs::write(dir.path().join("by-file"), by_file).expect("kubeconfig");
     let server = TestServer::start(&[
-        &format!("--authentication-token-webhook-config-file={}", file("/authenticate")),
+        &format!("--authentication-token-webhook-config-file={}", dir.path().join("by-file").display()),
         "--authentication-token-webhook-version=v1",
         // Nothing is cached, so that the service's absence takes effect at once.
         "--authentication-token-webhook-cache-ttl=0s",
@@ -82,8 +91,11 @@ async fn tokens_and_decisions_come_from_a_service() {
         (reply.status.as_u16(), reply.text())
     };
     let maps = "/api/v1/namespaces/default/configmaps";
-    assert_eq!(ask("janes-token", maps).await.0, 200);
-    for token in ["guessed", "broken"] {
+    assert_eq!(ask("janes-token", maps).await.0, 401);
+    // The server's own token is renewed in its file.
+    std::fs::write(&token, "of-the-server").expect("token");
+    eventually("the new token is used", || async { ask("janes-token", maps).await.0 == 200 }).await;
+    for token in ["guessed", "broken", "untyped"] {
         assert_eq!(ask(token, maps).await.0, 401, "{token}");
     }
     let (code, text) = ask("janes-token", "/api/v1/namespaces/default/secrets").await;
@@ -92,6 +104,11 @@ async fn tokens_and_decisions_come_from_a_service() {
         ask("janes-token", "/api/v1/namespaces/default/pods").await.0,
         403,
         "no opinion is no permission"
+    );
+    assert_eq!(
+        ask("janes-token", "/api/v1/namespaces/default/endpoints").await.0,
+        403,
+        "an answer of other types"
     );
     // Without an opinion of the service the next authorizer decides; a denial is final.
     let client = server.client().await;

@@ -1,21 +1,27 @@
 //! Logs and terminals of pods, which come from a kubelet.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode};
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use kube::Client;
-use plinth_benches::api::client::Protocol;
+use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
-use plinth_tests::server::{namespace, shared, shared_with_apis, unique, TestServer};
+use plinth_tests::server::{
+    client_of, connect_to, launch, namespace, shared, shared_with_apis, start_ready, unique, TestServer,
+};
 use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
 
 use super::{answer, send};
 
@@ -26,7 +32,18 @@ async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         return answer(StatusCode::BAD_REQUEST, "credentials were passed on");
     }
     if target.starts_with("/containerLogs/") {
-        return answer(StatusCode::OK, &format!("log of {target}\n"));
+        assert!(request.headers().keys().all(|name| name == "host"), "{:?}", request.headers());
+        let status = match target.rsplit_once("tailLines=") {
+            Some((_, "404")) => StatusCode::NOT_FOUND,
+            Some((_, "302")) => StatusCode::FOUND,
+            _ => StatusCode::OK,
+        };
+        let mut answer = answer(status, &format!("log of {target}\n"));
+        let headers = answer.headers_mut();
+        headers.insert("location", "https://example.com/".parse().expect("header"));
+        headers.insert("x-of-the-kubelet", "1".parse().expect("header"));
+        headers.insert("content-type", "text/html".parse().expect("header"));
+        return answer;
     }
     if target.starts_with("/exec/") {
         let upgrade = hyper::upgrade::on(&mut request);
@@ -136,6 +153,27 @@ async fn logs_and_terminals_come_from_the_kubelet() {
         (code, text),
         (200, format!("log of /containerLogs/{namespace}/p/b?follow=true&tailLines=3\n"))
     );
+    // Of an answer that is no log the words are kept, and no header.
+    let (code, body, _) =
+        send(&client, "GET", &format!("{pods}/p/log?container=a&tailLines=404"), &Value::Null).await;
+    assert_eq!(
+        (code, body["message"].as_str(), &body["details"]),
+        (
+            404,
+            Some("the server could not find the requested resource ( pods/log p)"),
+            &json!({"name": "p", "kind": "pods/log"})
+        )
+    );
+    let (code, body, _) =
+        send(&client, "GET", &format!("{pods}/p/log?container=a&tailLines=302"), &Value::Null).await;
+    let message = body["message"].as_str().unwrap_or_default();
+    assert!(code == 500 && message.ends_with("tailLines=302\": redirects forbidden"), "{body}");
+    let mut connection = access.connect(Protocol::Http1).await;
+    let reply = connection.call(&Call::get(format!("{pods}/p/log?container=a"))).await.expect("an answer");
+    let header = |name: &str| reply.headers.get(name).and_then(|value| value.to_str().ok());
+    assert_eq!((header("content-type"), header("x-of-the-kubelet")), (Some("text/plain"), None));
+    let reply = connection.call(&Call::get(format!("{pods}/free/log?container=a"))).await.expect("an answer");
+    assert_eq!(reply.status, StatusCode::NO_CONTENT);
     let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await;
     assert_eq!(
         (code, body["message"].as_str()),
@@ -164,6 +202,14 @@ async fn logs_and_terminals_come_from_the_kubelet() {
 
     drop(kubelet);
     let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log?container=a"), &Value::Null).await;
+    assert_eq!(code, 500);
+    assert!(
+        body["message"]
+            .as_str()
+            .is_some_and(|m| m.starts_with("Get \"https://127.0.0.1:") && m.contains("dial tcp 127.0.0.1:")),
+        "{body}"
+    );
+    let (code, body, _) = send(&client, "POST", &format!("{pods}/p/exec?container=a"), &Value::Null).await;
     assert_eq!(code, 500);
     assert!(
         body["message"].as_str().is_some_and(|m| m.contains("error dialing backend: dial tcp 127.0.0.1:")),
@@ -198,6 +244,63 @@ async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {
     for _ in 0..2 * MOST {
         eventually("there is a place", || async { upgrade().await.is_some() }).await;
     }
+}
+
+/// Each stream of a connection may need one to another server, where one that never answers holds it.
+#[tokio::test]
+async fn silent_backends_leave_descriptors_to_the_store() {
+    const FILES: usize = 1024;
+    /// Half of a quarter of what [`FILES`] leaves beside the store.
+    const OF_ONE_USER: usize = 32;
+    let limited = format!("ulimit -n {FILES}; exec \"$@\"");
+    let launch = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &["sh", "-c", &limited, "sh"]);
+    let dir = launch.data_dir().expect("data directory");
+    let server = start_ready(&launch, dir.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let silent = HttpsServer::start(|_| std::future::pending::<Response<Full<Bytes>>>()).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let containers = json!([{"name": "a", "image": "x"}]);
+    let node = pod_on_node(&client, pods, silent.port, &containers).await;
+    // Who waits for another server takes nothing from requests with large objects, either.
+    let large = json!({"metadata": {"annotations": {"a": "x".repeat(70 << 10)}}});
+    let (code, body, _) = send(&client, "PATCH", &format!("{pods}/p"), &large).await;
+    assert_eq!(code, 200, "{body}");
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"});
+    let ordinary = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ordinary"});
+    let binding = json!({"metadata": {"name": "ordinary"}, "roleRef": role, "subjects": [ordinary]});
+    create(&client, bindings, &binding).await;
+    let connection = connect_to(&server, Protocol::Http2).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..OF_ONE_USER + 8 {
+        let mut stream = connection.share().expect("a shared connection");
+        let call = Call::get(format!("{pods}/p/log"));
+        waiting.spawn(async move { stream.open(&call).await.expect("an answer").status() });
+    }
+    for _ in 0..8 {
+        let refused = waiting.join_next().await.expect("an answer").expect("a task");
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let large = json!({"metadata": {"name": "stored"}, "data": {"a": "x".repeat(70 << 10)}});
+    let write = Call::new(Method::POST, maps).body("application/json", large.to_string());
+    let write = write.header("impersonate-user", HeaderValue::from_static("ordinary"));
+    let mut writer = connect_to(&server, Protocol::Http2).await;
+    let written = tokio::time::timeout(Duration::from_secs(40), writer.call(&write)).await;
+    let written = written.expect("an answer while others wait").expect("an answer");
+    assert_eq!(written.status, StatusCode::CREATED);
+    assert_eq!(waiting.len(), OF_ONE_USER, "the others wait");
+    waiting.shutdown().await;
+    // Those that have gone have given back theirs.
+    let honest = HttpsServer::start(kubelet).await;
+    let status = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": honest.port}}}});
+    let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &status).await;
+    assert_eq!(code, 200, "{body}");
+    eventually("a log is read", || async {
+        send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await.0 == 200
+    })
+    .await;
 }
 
 /// A kubelet that switches protocols, reads nothing, writes nothing and keeps the connection.

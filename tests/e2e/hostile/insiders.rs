@@ -208,7 +208,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let mut connection = endpoint.connect(Protocol::Http1).await.expect("connection");
     let reply =
         connection.call(&Call::get(format!("{PODS}/p/log?container=switches"))).await.expect("answer");
-    assert_eq!(reply.status.as_u16(), 500, "{}", reply.text());
+    assert_eq!(reply.status.as_u16(), 502, "{}", reply.text());
     target.serves("switched protocols").await;
 }
 

@@ -9,9 +9,11 @@ use plinth_codec::{json, tree, Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::Authenticated;
-use crate::egress::{AnswerCache, KubeconfigError, Service};
+use crate::egress::{decode_review, AnswerCache, KubeconfigError, ReviewError, Service};
 use plinth_api::{User, UserFields};
 
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenReview";
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Cached answers.
@@ -88,25 +90,30 @@ impl TokenWebhook {
     }
 
     async fn call(&self, token: &str, wanted: &[String]) -> Result<Value, TokenWebhookError> {
-        let api_version = match self.version {
-            TokenReviewVersion::V1 => "authentication.k8s.io/v1",
-            TokenReviewVersion::V1Beta1 => "authentication.k8s.io/v1beta1",
+        let version = match self.version {
+            TokenReviewVersion::V1 => "v1",
+            TokenReviewVersion::V1Beta1 => "v1beta1",
         };
+        let api_version = format!("{GROUP}/{version}");
         let mut spec = Map::new();
         spec.insert("token", token);
         if !wanted.is_empty() {
             spec.insert("audiences", wanted.iter().map(|a| Value::from(a.as_str())).collect::<Vec<_>>());
         }
-        let review =
-            tree!({ "apiVersion": api_version, "kind": "TokenReview", "metadata": Map::new(), "spec": spec });
+        let review = tree!({ "apiVersion": api_version, "kind": KIND, "metadata": Map::new(), "spec": spec });
         let mut body = Vec::with_capacity(2048);
         json::write_untyped(&review, &mut body);
         let answer = self.service.post_with_retries(body.into()).await.map_err(|error| {
             tracing::error!(%error, "authentication webhook call failed");
             TokenWebhookError::Call(error.to_string())
         })?;
-        json::parse(&answer).map_err(|error| TokenWebhookError::Call(error.to_string()))
+        decode(&answer, version).map_err(|error| TokenWebhookError::Call(error.to_string()))
     }
+}
+
+/// Decodes an answer to a review of a version.
+pub fn decode(answer: &[u8], version: &str) -> Result<Value, ReviewError> {
+    decode_review(answer, (GROUP, version, KIND))
 }
 
 /// Hash of token and audiences; tokens are not kept in memory.

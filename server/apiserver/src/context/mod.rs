@@ -288,7 +288,7 @@ impl Context {
 
     async fn with_slot(&self, record: Option<Fetched>) -> Result<Option<Fetched>, ApiError> {
         if let Some(record) = &record {
-            self.slot.acquire_for_size(record.value.len(), &self.server.large_requests).await;
+            self.slot.acquire_for_size(record.value.len()).await;
         }
         Ok(record)
     }

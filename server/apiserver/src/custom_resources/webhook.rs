@@ -78,9 +78,10 @@ pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<
                 Kind={got_kind}"
         ));
     }
-    let Some(response) = answer.get_mut("response").filter(|r| r.as_object().is_some()) else {
+    let Some(response) = answer.get_mut("response").filter(|r| !r.is_null()) else {
         return Err("no response provided".into());
     };
+    check_types(response)?;
     let got = response.str_at(&["uid"]).unwrap_or_default();
     if version == "v1" && got != uid {
         return Err(format!("expected response.uid={uid:?}, got {got:?}"));
@@ -96,6 +97,29 @@ pub fn converted_objects(version: &str, uid: &str, mut answer: Value) -> Result<
     match response.get_mut("convertedObjects").map(std::mem::take) {
         Some(Value::Array(objects)) => Ok(objects),
         _ => Ok(Vec::new()),
+    }
+}
+
+/// Checks the types of a response's fields: one of another type is not one that is absent.
+fn check_types(response: &Value) -> Result<(), String> {
+    let wrong = |what: &str, found: &Value| {
+        Err(format!("the answer cannot be read: {what} is of type {}", goprint::type_name(found)))
+    };
+    if response.as_object().is_none() {
+        return wrong("response", response);
+    }
+    let of = |path: &[&str]| response.at(path).filter(|found| !found.is_null());
+    for path in [&["uid"][..], &["result", "status"], &["result", "message"]] {
+        if let Some(found) = of(path).filter(|found| found.as_str().is_none()) {
+            return wrong(&format!("response.{}", path.join(".")), found);
+        }
+    }
+    if let Some(found) = of(&["result"]).filter(|found| found.as_object().is_none()) {
+        return wrong("response.result", found);
+    }
+    match of(&["convertedObjects"]) {
+        Some(found) if found.as_array().is_none() => wrong("response.convertedObjects", found),
+        _ => Ok(()),
     }
 }
 
@@ -218,6 +242,14 @@ mod tests {
             (
                 r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{}}}"#,
                 "response.result.status was ''",
+            ),
+            (
+                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{"status":"Success"},"convertedObjects":{}}}"#,
+                "response.convertedObjects is of type map[string]interface {}",
+            ),
+            (
+                r#"{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","response":{"uid":"u","result":{"status":"Failed","message":1}}}"#,
+                "response.result.message is of type int64",
             ),
         ];
         for (answer, expected) in rows {

@@ -8,6 +8,7 @@ use hyper::body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use plinth_codec::url::join_host_port;
+use plinth_http::prepare_outgoing_socket;
 use rustls::pki_types::ServerName;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -69,8 +70,8 @@ pub async fn dial(
         return Err(ConnectError::NotAllowed);
     }
     let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
-    // A request, or a typed key, must not wait for the one before it.
-    stream.set_nodelay(true).map_err(failed)?;
+    // A request, or a typed key, must not wait for the one before it; a machine that is gone says nothing.
+    prepare_outgoing_socket(&stream).map_err(failed)?;
     Ok(stream)
 }
 

@@ -91,6 +91,8 @@ pub struct Kubeconfig {
     pub path: Uri,
     /// The URL as written.
     pub url: String,
+    /// The file, and those that it names for this context.
+    pub files: Vec<PathBuf>,
 }
 
 impl Kubeconfig {
@@ -103,15 +105,15 @@ impl Kubeconfig {
     }
 }
 
-fn read(path: &Path) -> Result<Kubeconfig, String> {
-    let text = std::fs::read(path).map_err(|e| e.to_string())?;
+fn read(file: &Path) -> Result<Kubeconfig, String> {
+    let text = std::fs::read(file).map_err(|e| e.to_string())?;
     let config = parse_config(&text, Strictness::Lenient)
         .and_then(|tree| decode_config_part(&tree, Strictness::Lenient));
     let config: Config = config.map_err(|e| e.to_string())?;
     if !matches!(config.kind.as_str(), "" | "Config") {
         return Err(format!("is a {:?}, not a kubeconfig of kind \"Config\"", config.kind));
     }
-    let dir = path.parent().unwrap_or(Path::new("."));
+    let dir = file.parent().unwrap_or(Path::new("."));
     let context = config.contexts.iter().find(|entry| entry.name == config.current_context);
     let context = context.and_then(|entry| entry.context.as_ref()).ok_or("no current context")?;
     let cluster = config.clusters.iter().find(|entry| entry.name == context.cluster);
@@ -133,7 +135,15 @@ fn read(path: &Path) -> Result<Kubeconfig, String> {
     }
     let path = server.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| format!("{url:?} is no URL"))?;
-    Ok(Kubeconfig { origin, path, url: url.to_owned() })
+    let named = [
+        (&cluster.certificate_authority_data, &cluster.certificate_authority),
+        (&user.client_certificate_data, &user.client_certificate),
+        (&user.client_key_data, &user.client_key),
+        (&String::new(), &user.token_file),
+    ];
+    let named = named.iter().filter(|(data, file)| data.is_empty() && !file.is_empty());
+    let files = std::iter::once(file.to_owned()).chain(named.map(|(_, file)| dir.join(file))).collect();
+    Ok(Kubeconfig { origin, path, url: url.to_owned(), files })
 }
 
 fn client_tls(
@@ -159,9 +169,10 @@ fn client_tls(
 
 fn authorization(user: &User, dir: &Path) -> Result<Option<HeaderValue>, String> {
     let given = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
-    let value = match (given(&user.token), given(&user.token_file), given(&user.username)) {
-        (Some(token), ..) => format!("Bearer {token}"),
-        (None, Some(file), _) => {
+    // A file may be renewed, so it goes before a token, as for client-go.
+    let value = match (given(&user.token_file), given(&user.token), given(&user.username)) {
+        (None, Some(token), _) => format!("Bearer {token}"),
+        (Some(file), ..) => {
             let token = std::fs::read_to_string(dir.join(&file)).map_err(|e| format!("{file}: {e}"))?;
             format!("Bearer {}", token.trim())
         }

@@ -9,10 +9,11 @@
 //! | [`pool`] | idle connections |
 //! | [`resolver`] | addresses of Services |
 //! | [`remote`] | requests to the API servers of remote APIs |
-//! | `slots` | how many of them there are at a time, and whose |
+//! | `slots` | how many requests wait for other servers at a time, and whose |
 //! | [`forward`] | a request of a client and its response on the way to another server and back |
 //! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
 //! | [`kubelets`] | flags and TLS settings for kubelets |
+//! | `review` | reads what webhooks answer as the kind that was asked for |
 //! | [`service`] | posts JSON documents to the service of a kubeconfig |
 //! | `answer_cache` | what such a service answered, for a time |
 //! | [`webhook`] | webhooks described by an API object (`clientConfig`) |
@@ -30,6 +31,7 @@ pub mod kubelets;
 pub mod pool;
 pub mod remote;
 pub mod resolver;
+mod review;
 pub mod service;
 mod slots;
 pub mod tls;
@@ -37,5 +39,7 @@ pub mod webhook;
 
 pub use answer_cache::AnswerCache;
 pub use kubeconfig::KubeconfigError;
+pub use review::{conform_review, decode_review, ReviewError};
 pub use service::Service;
+pub use slots::{Slot, Slots};
 pub use webhook::Webhooks;

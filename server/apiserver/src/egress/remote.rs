@@ -26,8 +26,7 @@ use super::client::{Bounds, Origin, DEFAULT_AGENT};
 use super::client_cache::{ClientCache, MAX_CLIENTS};
 use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
-pub use super::slots::Slot;
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 use super::tls::{self, AuthoritiesError, ClientCertificate, ServerTrust};
 use plinth_api::User;
 use plinth_http::{RequestBody, TlsError};
@@ -40,6 +39,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is read of the response to a probe, so that its connection can be used again.
 const PROBE_BODY: usize = 256 << 10;
 const PROBE_BODY_TIME: Duration = Duration::from_secs(1);
+/// Requests of clients that one server is asked at a time, and long-running ones (watches, upgrades) among
+/// others: what a server that hangs can hold.
+const MAX_REQUESTS: usize = 256;
+const MAX_LONG_RUNNING: usize = 1024;
 
 const USER: HeaderName = HeaderName::from_static("x-remote-user");
 const UID: HeaderName = HeaderName::from_static("x-remote-uid");
@@ -123,6 +126,24 @@ struct ClientKey {
     bundle: Option<String>,
 }
 
+/// Slots of one server.
+struct ServerSlots {
+    requests: Arc<Slots>,
+    long_running: Arc<Slots>,
+}
+
+impl ServerSlots {
+    fn is_in_use(&self) -> bool {
+        [&self.requests, &self.long_running].into_iter().any(|slots| Arc::strong_count(slots) > 1)
+    }
+}
+
+impl Default for ServerSlots {
+    fn default() -> ServerSlots {
+        ServerSlots { requests: Slots::new(MAX_REQUESTS), long_running: Slots::new(MAX_LONG_RUNNING) }
+    }
+}
+
 struct RemoteClient {
     origin: Origin,
     idle: Pool<RemoteBody>,
@@ -135,7 +156,7 @@ pub struct RemoteApis {
     identity: RwLock<Option<Arc<ClientCertificate>>>,
     /// Each has the identity of when it was made, and is dropped when that is replaced.
     clients: ClientCache<ClientKey, RemoteClient>,
-    slots: Mutex<HashMap<ServicePort, Arc<Slots>>>,
+    slots: Mutex<HashMap<ServicePort, ServerSlots>>,
     /// This server in `Via` headers: a request that carries it has come back.
     via: HeaderValue,
     /// Whether redirects are answered with 502.
@@ -195,10 +216,11 @@ impl RemoteApis {
     pub fn slot(&self, remote: &RemoteVersion, user: &User, is_long_running: bool) -> Option<Slot> {
         let mut all = self.slots.lock();
         if all.len() >= MAX_CLIENTS {
-            all.retain(|_, slots| Arc::strong_count(slots) > 1);
+            all.retain(|_, slots| slots.is_in_use());
         }
         let slots = all.entry(remote.service.clone()).or_default();
-        slots.take(&user.name, is_long_running)
+        let slots = if is_long_running { &slots.long_running } else { &slots.requests };
+        slots.take(&user.name)
     }
 
     /// The address that requests for a remote API go to.

@@ -1,16 +1,19 @@
 //! Posts JSON documents to the service of a kubeconfig.
 
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Request, Uri};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use super::client::{Bounds, CallError, Client};
 use super::kubeconfig::{Kubeconfig, KubeconfigError};
+use crate::reload::{fingerprint, Fingerprint};
 
 /// Concurrent requests to one service.
 const MAX_IN_FLIGHT: usize = 64;
@@ -19,6 +22,8 @@ const MAX_ANSWER: usize = 3 << 20;
 /// Attempts of a call, and the pause before the second; each later pause is half as long again.
 const ATTEMPTS: u32 = 5;
 const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+/// How often its files are looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Why a call failed, with the URL.
@@ -29,15 +34,40 @@ pub struct ServiceError {
     source: CallError,
 }
 
-/// A service named on the command line. Cheap to share behind an `Arc`.
+/// A service named on the command line. Cheap to share behind an `Arc`. Its kubeconfig and the files that this
+/// names, tokens and certificates that expire, are looked at once a second at most, when the service is called.
+/// Each lock is held for a look-up or a replacement.
 pub struct Service {
-    client: Client,
-    path: Uri,
-    url: String,
+    file: PathBuf,
+    loaded: RwLock<Arc<Loaded>>,
+    /// When the files were looked at.
+    checked: Mutex<Instant>,
     bounds: Bounds,
     /// Pause before the second attempt.
     backoff: Duration,
     in_flight: Semaphore,
+}
+
+/// What a kubeconfig says.
+struct Loaded {
+    client: Client,
+    path: Uri,
+    url: String,
+    files: Vec<(PathBuf, Option<Fingerprint>)>,
+}
+
+impl Loaded {
+    fn read(file: &Path) -> Result<Loaded, KubeconfigError> {
+        // Looked at before they are read, so that no change is missed.
+        let files = Kubeconfig::read(file)?.files;
+        let files = files.into_iter().map(|file| (file.clone(), fingerprint(&file))).collect();
+        let Kubeconfig { origin, path, url, .. } = Kubeconfig::read(file)?;
+        Ok(Loaded { client: Client::new(origin), path, url, files })
+    }
+
+    fn has_changed(&self) -> bool {
+        self.files.iter().any(|(file, before)| fingerprint(file) != *before)
+    }
 }
 
 impl Service {
@@ -46,10 +76,44 @@ impl Service {
     /// # Errors
     /// When the kubeconfig cannot be used.
     pub fn from_kubeconfig(path: &Path, time: Duration) -> Result<Service, KubeconfigError> {
-        let Kubeconfig { origin, path, url } = Kubeconfig::read(path)?;
-        let bounds = Bounds { time, answer: MAX_ANSWER };
-        let in_flight = Semaphore::new(MAX_IN_FLIGHT);
-        Ok(Service { client: Client::new(origin), path, url, bounds, backoff: INITIAL_BACKOFF, in_flight })
+        Ok(Service {
+            file: path.to_owned(),
+            loaded: RwLock::new(Arc::new(Loaded::read(path)?)),
+            checked: Mutex::new(Instant::now()),
+            bounds: Bounds { time, answer: MAX_ANSWER },
+            backoff: INITIAL_BACKOFF,
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
+        })
+    }
+
+    /// What its kubeconfig says now. While that cannot be read, what it said before.
+    async fn loaded(&self) -> Arc<Loaded> {
+        let before = self.loaded.read().clone();
+        let is_due = {
+            let mut checked = self.checked.lock();
+            let is_due = checked.elapsed() >= CHECK_INTERVAL;
+            if is_due {
+                *checked = Instant::now();
+            }
+            is_due
+        };
+        if !is_due {
+            return before;
+        }
+        let (file, known) = (self.file.clone(), before.clone());
+        let read = move || known.has_changed().then(|| Loaded::read(&file));
+        match tokio::task::spawn_blocking(read).await {
+            Ok(Some(Ok(loaded))) => {
+                let loaded = Arc::new(loaded);
+                self.loaded.write().clone_from(&loaded);
+                loaded
+            }
+            Ok(Some(Err(error))) => {
+                tracing::warn!(%error, "kubeconfig has changed and cannot be read; what it said before stays in use");
+                before
+            }
+            Ok(None) | Err(_) => before,
+        }
     }
 
     /// Sets the pause before the second attempt.
@@ -63,7 +127,8 @@ impl Service {
     /// # Errors
     /// [`ServiceError`].
     pub async fn post(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        self.call(document).await.map_err(|source| self.error(source))
+        let loaded = self.loaded().await;
+        self.call(&loaded, document).await.map_err(|source| error(&loaded, source))
     }
 
     /// The same with retries where they may help.
@@ -85,9 +150,10 @@ impl Service {
     async fn retry(&self, document: Bytes, helps: fn(&CallError) -> bool) -> Result<Bytes, ServiceError> {
         let mut backoff = self.backoff;
         for _ in 1..ATTEMPTS {
-            match self.call(document.clone()).await {
+            let loaded = self.loaded().await;
+            match self.call(&loaded, document.clone()).await {
                 Err(error) if helps(&error) => {}
-                outcome => return outcome.map_err(|source| self.error(source)),
+                outcome => return outcome.map_err(|source| error(&loaded, source)),
             }
             tokio::time::sleep(backoff).await;
             backoff = backoff * 3 / 2;
@@ -95,20 +161,20 @@ impl Service {
         self.post(document).await
     }
 
-    async fn call(&self, document: Bytes) -> Result<Bytes, CallError> {
+    async fn call(&self, loaded: &Loaded, document: Bytes) -> Result<Bytes, CallError> {
         let mut request = Request::new(Full::new(document));
         *request.method_mut() = hyper::Method::POST;
-        *request.uri_mut() = self.path.clone();
+        *request.uri_mut() = loaded.path.clone();
         request.headers_mut().insert(CONTENT_TYPE, JSON);
         request.headers_mut().insert(ACCEPT, JSON);
         let begun = tokio::time::Instant::now();
         let permit = tokio::time::timeout(self.bounds.time, self.in_flight.acquire()).await;
         let Ok(Ok(_permit)) = permit else { return Err(CallError::Timeout) };
         let time = self.bounds.time.saturating_sub(begun.elapsed());
-        self.client.call(request, Bounds { time, ..self.bounds }).await
+        loaded.client.call(request, Bounds { time, ..self.bounds }).await
     }
+}
 
-    fn error(&self, source: CallError) -> ServiceError {
-        ServiceError { url: self.url.clone(), source }
-    }
+fn error(loaded: &Loaded, source: CallError) -> ServiceError {
+    ServiceError { url: loaded.url.clone(), source }
 }

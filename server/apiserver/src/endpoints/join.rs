@@ -138,14 +138,15 @@ async fn redeem(
             tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
             Err(refused())
         }
-        Err(error) if error.code >= 500 => {
+        Err(mut error) if error.code >= 500 => {
             tracing::warn!(
                 token = credential.id(),
                 error = error.message,
                 "it is not known whether a join token was used up; nothing was sent"
             );
             let hint = "it is not known whether the token was used up, \"plinth token list\" shows it";
-            Err(ApiError { message: format!("{}; {hint}", error.message), ..error })
+            error.message = format!("{}; {hint}", error.message);
+            Err(error)
         }
         deleted => deleted,
     }

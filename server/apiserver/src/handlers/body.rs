@@ -134,7 +134,7 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
         Ok(Ok(body)) => {
             let body = body.to_bytes();
             cx.meter.as_ref().inspect(|meter| meter.received_body(body.len()));
-            cx.slot.acquire_for_size(body.len(), &cx.server.large_requests).await;
+            cx.slot.acquire_for_size(body.len()).await;
             Ok(body)
         }
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(limit)),

@@ -210,7 +210,11 @@ async fn delete_once(
     }
     let commit = Commit {
         key: object_key.clone(),
-        value: cx.to_stored(new).await?,
+        // Of what goes, the answer to a custom resource's deletion needs the UID alone: no conversion.
+        value: match keep || !cx.resource.is_custom() {
+            true => cx.to_stored(new).await?,
+            false => live.value.clone(),
+        },
         delete: !keep,
         parts: if keep { TransactionParts::default() } else { cx.kind_handler.release(&old) },
         dry_run: options.is_dry_run(),

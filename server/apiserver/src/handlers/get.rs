@@ -24,7 +24,7 @@ pub(super) async fn get(cx: Box<Context>) -> Result<Response<Body>, ApiError> {
     let record = record.ok_or_else(|| cx.not_found())?;
     let stored = Item::new(&record.value, record.mod_revision)?;
     if !(representation.copies(&stored) && read::is_current(&cx.resource, &stored.stored)) {
-        cx.slot.acquire_for_size(record.value.len(), &cx.server.large_requests).await;
+        cx.slot.acquire_for_size(record.value.len()).await;
     }
     let record = cx.convert_record(record).await?;
     let mut out = Vec::with_capacity(record.value.len() + 128);

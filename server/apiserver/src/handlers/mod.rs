@@ -33,17 +33,6 @@ use plinth_http::{compress_response, Body, RequestBody};
 /// # Errors
 /// Any error of the request, to be encoded by [`crate::pipeline`].
 pub(crate) async fn dispatch(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
-    let warnings = cx.warnings.clone();
-    let with_warnings = |mut error: ApiError| {
-        error.warnings = warnings.take();
-        error
-    };
-    let mut response = answer(cx, body).await.map_err(with_warnings)?;
-    respond::add_warnings(&mut response, &warnings.take());
-    Ok(response)
-}
-
-async fn answer(cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
     let deprecation = cx.resource.custom.as_ref().and_then(|custom| custom.version().deprecation.clone());
     let part = cx.info.subresource.as_str();
     let is_served = part.is_empty() || cx.resource.row.subresource(part).is_some();
@@ -152,7 +141,9 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
     };
-    if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
+    // A proxy passes on a method that has no verb, too.
+    let is_passed_on = cx.info.subresource == "proxy" && cx.method == Method::OPTIONS;
+    if !is_passed_on && !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
     if let Some(endpoint) = cx.kind_handler.subresource(&cx.info.subresource) {

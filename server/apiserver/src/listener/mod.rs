@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::{
-    max_connections, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
+    connection_limits, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
 };
 
 /// Length of the accept queue.
@@ -63,8 +63,8 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let most = max_connections(options.max_connections);
-    let connections = Connections::new(most, options.max_connections_per_client);
+    let limits = connection_limits(options.max_connections, true);
+    let connections = Connections::new(limits.accepted, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();
     let header_slots = LargeHeaderSlots::default();

@@ -28,9 +28,9 @@ pub use self::mutation::MutatingPolicy;
 use self::params::ParamKind;
 use super::call::Call;
 use super::expressions::{CelAuthorizer, Subject};
-use super::matching;
 use super::namespace::namespace_of;
 use super::webhook::review;
+use super::{conversions, matching};
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
 use plinth_registry::ResourceType;
 use plinth_storage::{DerivedCache, Namespaces, ObjectCache};
@@ -131,7 +131,7 @@ impl Request<'_> {
                 return Ok(());
             }
         };
-        let (new, old) = match matching::converted_both(call, &matched, object).await {
+        let (new, old) = match conversions::converted_both(call, &matched, object).await {
             Ok(both) => both,
             Err(error) => {
                 self.misconfigured(

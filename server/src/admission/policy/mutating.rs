@@ -13,7 +13,7 @@ use plinth_codec::Value;
 use super::super::expressions::{CelAuthorizer, Subject};
 use super::super::reinvocation::Id;
 use super::super::webhook::review;
-use super::super::{matching, Call};
+use super::super::{conversions, matching, Call};
 use super::mutation::MutatingPolicy;
 use super::{application, namespace_object};
 use plinth_api::{metadata_text, ApiError, Cause, Reason};
@@ -142,7 +142,7 @@ async fn run(
     let mut patched = false;
     for invocation in invocations {
         let (policy, matched) = (invocation.policy, &invocation.matched);
-        let (mut current, old) = match matching::converted_both(call, matched, object).await {
+        let (mut current, old) = match conversions::converted_both(call, matched, object).await {
             Ok((current, old)) => (current.into_owned(), old),
             Err(error) => {
                 let why = format!("failed to convert object version: {}", error.message);
@@ -178,7 +178,7 @@ async fn run(
         let names = (policy.name.as_str(), invocation.binding);
         call.cx.server.metrics.admission.mutating_policy(names, error, begun.elapsed());
         if effect.changed {
-            *object = matching::converted_back(call, matched, current).await?;
+            *object = conversions::converted_back(call, matched, current).await?;
         }
         let mut reinvocation = call.reinvocation.lock();
         if effect.changed {

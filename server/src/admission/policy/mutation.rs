@@ -130,7 +130,7 @@ impl Mutation {
             PatchType::ApplyConfiguration => (configured(call, matched, object, patch), false),
             PatchType::JsonPatch => match patch::json_patch(object.clone(), patch) {
                 Ok(patched) => {
-                    check_kind(object, &patched)?;
+                    mutated::check_kind(object, &patched)?;
                     (Ok(patched), true)
                 }
                 // A failed test operation means that the patch does not apply, which is no error.
@@ -163,18 +163,4 @@ fn configured(
     apply::configure(schema, root, &mut object, &configuration)
         .map_err(|why| format!("error applying patch: {why}"))?;
     Ok(object)
-}
-
-/// A patch cannot change the kind of an object.
-fn check_kind(object: &Value, patched: &Value) -> Result<(), ApiError> {
-    let kind = |object: &'_ Value| {
-        ["apiVersion", "kind"].map(|key| object.str_at(&[key]).unwrap_or_default().to_owned())
-    };
-    let ([_, own], [api_version, other]) = (kind(object), kind(patched));
-    match kind(object) == kind(patched) {
-        true => Ok(()),
-        false => Err(ApiError::internal(format!(
-            "no kind {other:?} is registered for version {api_version:?} in the scope of {own}"
-        ))),
-    }
 }

@@ -26,8 +26,8 @@ use self::review::Answer;
 use super::call::Call;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
-use super::{matching, mutated};
-use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
+use super::{conversions, matching, mutated};
+use plinth_api::{metadata_text, record_step, timed, ApiError, Layer};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
@@ -240,7 +240,7 @@ pub(super) async fn validate(
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
         record_step(Layer::ValidatingWebhooks, time);
         slowest = slowest.max(time);
-        let answer = answer.and_then(|review| review::answer(&review, &uid, false));
+        let answer = answer.and_then(|review| review::answer(review, &uid, false));
         let answer = apply_failure_policy(call, &invocation, answer);
         let called = (&answer).into();
         let judged = answer.and_then(|answer| match answer {
@@ -333,7 +333,7 @@ async fn conditions_hold(
     cel_authorizer: &CelAuthorizer<'_>,
 ) -> Result<bool, ApiError> {
     let matched = &invocation.resource;
-    let (new, old) = matching::converted_both(call, matched, object).await?;
+    let (new, old) = conversions::converted_both(call, matched, object).await?;
     let request = review::attributes(call, matched, &new);
     let subject = Subject {
         call,
@@ -377,7 +377,7 @@ async fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Re
     }
     let uid = uuid::Uuid::new_v4().to_string();
     let matched = &invocation.resource;
-    let (new, old) = matching::converted_both(call, matched, object).await?;
+    let (new, old) = conversions::converted_both(call, matched, object).await?;
     let review = review::request(call, matched, &uid, &new, &old);
     Ok(Prepared::Call { uid, review })
 }
@@ -391,7 +391,7 @@ async fn call_webhook(
 ) -> Result<Option<Answer>, ApiError> {
     let Prepared::Call { uid, review } = prepare(call, invocation, object).await? else { return Ok(None) };
     let answer = post(&call.cx.server, invocation, &review).await;
-    apply_failure_policy(call, invocation, answer.and_then(|review| review::answer(&review, &uid, mutating)))
+    apply_failure_policy(call, invocation, answer.and_then(|review| review::answer(review, &uid, mutating)))
 }
 
 /// Sends the request; the error is formatted as upstream does.
@@ -443,13 +443,13 @@ fn allowed(invocation: &Invocation, answer: &Answer) -> Result<(), ApiError> {
     let result = answer.result.as_ref();
     let text = |key: &str| result.and_then(|r| r.str_at(&[key])).unwrap_or_default();
     let code = result.and_then(|r| r.get("code")).and_then(Value::as_int).unwrap_or(0);
-    let code = u16::try_from(code).ok().filter(|code| (400..600).contains(code)).unwrap_or(400);
+    let code = u16::try_from(code).ok().filter(|code| (400..1000).contains(code)).unwrap_or(400);
     let message = match (text("message"), text("reason")) {
         ("", "") => format!("{denied} without explanation"),
         ("", reason) => format!("{denied}: {reason}"),
         (message, _) => format!("{denied}: {message}"),
     };
-    Err(ApiError::new(code, Reason::parse(text("reason")), message))
+    Err(ApiError::of_status(code, message, result.cloned().unwrap_or_default()))
 }
 
 /// Patches the object; true when that changed it.
@@ -466,11 +466,18 @@ async fn apply(
         return Ok(false);
     }
     let shown = call.cx.audit.is_on().then(|| document.clone());
+    if object.is_null() {
+        let name = invocation.name();
+        return Err(ApiError::internal(format!(
+            "admission webhook {name:?} attempted to modify the object, which is not supported for this operation"
+        )));
+    }
     let matched = &invocation.resource;
-    let current = matching::converted(call, matched, object).await?.into_owned();
-    let patched = patch::json_patch(current, document).map_err(ApiError::internal)?;
+    let current = conversions::converted(call, matched, object).await?;
+    let patched = patch::json_patch(current.clone(), document).map_err(ApiError::internal)?;
+    mutated::check_kind(&current, &patched)?;
     let new = mutated::decode(call, matched, patched, false)?;
-    let new = matching::converted_back(call, matched, new).await?;
+    let new = conversions::converted_back(call, matched, new).await?;
     if let Some(patch) = shown {
         call.cx.audit.annotate_content(format!("{PATCH}{place}"), || {
             invocation.annotation(&[("patch", &patch), ("patchType", &Value::from("JSONPatch"))])

@@ -6,8 +6,11 @@ use plinth_codec::{base64_text, json, tree, Map, Value};
 
 use super::super::call::Call;
 use plinth_apiserver::context::Operation;
+use plinth_apiserver::egress::conform_review;
 use plinth_registry::ResourceType;
 
+const GROUP: &str = "admission.k8s.io";
+const VERSION: &str = "v1";
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
@@ -116,8 +119,14 @@ pub(crate) struct Answer {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer, String> {
+pub(crate) fn answer(mut review: Value, uid: &str, mutating: bool) -> Result<Answer, String> {
     let wrong = |why: String| Err(format!("received invalid webhook response: {why}"));
+    let kind = [review.str_at(&["apiVersion"]), review.str_at(&["kind"])]
+        .map(|text| text.unwrap_or_default().to_owned());
+    if kind == [API_VERSION, KIND] {
+        review = conform_review(review, (GROUP, VERSION, KIND))
+            .map_err(|error| format!("failed to call webhook: {error}"))?;
+    }
     let Some(response) = review.get("response").filter(|response| !response.is_null()) else {
         return wrong("webhook response was absent".into());
     };
@@ -125,7 +134,6 @@ pub(crate) fn answer(review: &Value, uid: &str, mutating: bool) -> Result<Answer
     if text("uid") != uid {
         return wrong(format!("expected response.uid={uid:?}, got {:?}", text("uid")));
     }
-    let kind = [review.str_at(&["apiVersion"]), review.str_at(&["kind"])].map(Option::unwrap_or_default);
     if kind != [API_VERSION, KIND] {
         return wrong(format!(
             "expected webhook response of {API_VERSION}, Kind={KIND}, got {}, Kind={}",
@@ -204,9 +212,19 @@ mod tests {
                 false,
                 Err("validating webhook may not return response.patch"),
             ),
+            (
+                format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":"true"}}}}"#),
+                false,
+                Err("Go struct field AdmissionResponse.response.allowed of type bool"),
+            ),
+            (
+                format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":true,"patch":[{{}}]}}}}"#),
+                true,
+                Err("of type []uint8"),
+            ),
         ];
         for (review, mutating, expected) in rows {
-            let found = answer(&json::parse(review.as_bytes()).unwrap(), "u", mutating);
+            let found = answer(json::parse(review.as_bytes()).unwrap(), "u", mutating);
             match (found, expected) {
                 (Ok(answer), Ok(allowed)) => assert_eq!(answer.allowed, allowed, "{review}"),
                 (Err(why), Err(end)) => assert!(why.ends_with(end), "{why}"),

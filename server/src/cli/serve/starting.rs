@@ -41,7 +41,7 @@ use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
 use plinth_apiserver::egress::kubelets::Kubelets;
 use plinth_apiserver::egress::remote::RemoteApis;
 use plinth_apiserver::egress::resolver::ServiceResolver;
-use plinth_apiserver::egress::Webhooks;
+use plinth_apiserver::egress::{Slots, Webhooks};
 use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flow_control::{FlowControl, Levels};
 use plinth_apiserver::kind_handlers;
@@ -54,7 +54,7 @@ use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_apiserver::traces::Traces;
 use plinth_codec::resources::Table;
-use plinth_http::{BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
+use plinth_http::{connection_limits, BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
 use plinth_registry::Registry;
@@ -305,6 +305,7 @@ impl Parts<'_> {
             admission: plugins.clone(),
             kind_handler: kind_handlers::of,
             kubelets,
+            forwarded: Slots::new(connection_limits(options.http.max_connections, true).forwarded),
             remote_apis,
             reader: Arc::new(ObjectReader {
                 converter: Converter {

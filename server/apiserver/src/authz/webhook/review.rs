@@ -4,7 +4,11 @@ use plinth_codec::selector::Operator;
 use plinth_codec::{json, tree, Map, Value};
 
 use crate::authz::{Attributes, ResourceTarget, Selectors, Target};
+use crate::egress::{decode_review, ReviewError};
 use plinth_api::UserFields;
+
+const GROUP: &str = "authorization.k8s.io";
+const KIND: &str = "SubjectAccessReview";
 
 /// API version of the SubjectAccessReview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -45,7 +49,7 @@ pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) 
     attributes.user.insert_into(&mut spec, fields);
     let review = tree!({
         "apiVersion": api_version,
-        "kind": "SubjectAccessReview",
+        "kind": KIND,
         "metadata": Map::new(),
         "spec": spec,
     });
@@ -112,11 +116,11 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
 }
 
 /// Decodes the answer.
-pub fn decode(document: &[u8]) -> Result<AccessReviewStatus, String> {
-    let review = json::parse(document).map_err(|error| format!("the answer cannot be read: {error}"))?;
-    if review.str_at(&["kind"]) != Some("SubjectAccessReview") {
-        return Err("the answer is no SubjectAccessReview".into());
-    }
+///
+/// # Errors
+/// [`ReviewError`].
+pub fn decode(document: &[u8]) -> Result<AccessReviewStatus, ReviewError> {
+    let review = decode_review(document, (GROUP, "v1", KIND))?;
     let flag = |key: &str| review.at(&["status", key]).and_then(Value::as_bool).unwrap_or(false);
     let reason = review.str_at(&["status", "reason"]).unwrap_or_default().to_owned();
     Ok(AccessReviewStatus { allowed: flag("allowed"), denied: flag("denied"), reason })

@@ -89,7 +89,7 @@ impl Commit {
             _ if live.is_none() && cx.record(&key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };
-        let value = cx.convert_value(value).await?;
+        let value = if delete { value } else { cx.convert_value(value).await? };
         Ok(Committed::Done(Done { value, committed, before }))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hyper::body::Body as HttpBody;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION};
 use hyper::{Request, Response, StatusCode};
@@ -11,6 +12,7 @@ use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use crate::context::Context;
 use crate::egress::connection::{dial, handshake, secure, ConnectError};
 use crate::egress::forward::{self, ForwardedBody};
+use crate::egress::Slot;
 use plinth_api::{ApiError, Reason};
 use plinth_http::{Body, RequestBody, Upgrade};
 
@@ -39,17 +41,14 @@ pub(super) async fn forward(
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     let is_proxy_header = |name: &HeaderName| cx.server.authenticator.is_proxy_header(name);
     *request.headers_mut() = headers(&cx.headers, &destination, is_proxy_header)?;
-    let mut sender = match tokio::time::timeout(DIAL_TIMEOUT, connect(cx, &destination)).await {
-        Ok(Err(ConnectError::NotAllowed)) => return Err(not_allowed()),
-        Ok(outcome) => outcome.map_err(|error| unreachable(error.to_string()))?,
-        Err(_) => {
-            let address = join_host_port(&destination.host, destination.port);
-            return Err(unreachable(format!("dial tcp {address}: i/o timeout")));
-        }
+    let Connected { mut sender, slot } = match connect(cx, &destination).await {
+        Ok(connected) => connected,
+        Err(ConnectFailure::Refused(error)) => return Err(error),
+        Err(ConnectFailure::Unreachable(why)) => return Err(unreachable(why)),
     };
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, ())),
+        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, slot)),
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
@@ -58,12 +57,64 @@ pub(super) async fn forward(
             let (mut parts, body) = response.into_parts();
             forward::response_headers(&mut parts.headers);
             // The connection lives as long as its body.
-            Ok(Response::from_parts(parts, ForwardedBody::new(body, sender).into_body()))
+            Ok(Response::from_parts(parts, ForwardedBody::new(body, (sender, slot)).into_body()))
         }
     }
 }
 
-async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<RequestBody>, ConnectError> {
+/// 429: this user, or all together, have as many connections to other servers as leave descriptors to the store.
+fn too_many_connections() -> ApiError {
+    let what = "too many connections to other servers, please try again later";
+    ApiError::new(429, Reason::TooManyRequests, what).retry_after(1)
+}
+
+/// A connection for one request.
+pub(super) struct Connected<B> {
+    pub sender: SendRequest<B>,
+    /// Held as long as the connection is.
+    pub slot: Slot,
+}
+
+/// Why there is no connection.
+pub(super) enum ConnectFailure {
+    /// It is not made.
+    Refused(ApiError),
+    /// It cannot be made; Go's message.
+    Unreachable(String),
+}
+
+/// Connects to the destination.
+///
+/// # Errors
+/// When there are too many connections, when the address is not allowed, when the server is unreachable.
+pub(super) async fn connect<B>(
+    cx: &Context,
+    destination: &Destination,
+) -> Result<Connected<B>, ConnectFailure>
+where
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let slot = cx.server.forwarded.take(&cx.user.name);
+    let slot = slot.ok_or_else(|| ConnectFailure::Refused(too_many_connections()))?;
+    match tokio::time::timeout(DIAL_TIMEOUT, dial_backend(cx, destination)).await {
+        Ok(Ok(sender)) => Ok(Connected { sender, slot }),
+        Ok(Err(ConnectError::NotAllowed)) => Err(ConnectFailure::Refused(not_allowed())),
+        Ok(Err(error)) => Err(ConnectFailure::Unreachable(error.to_string())),
+        Err(_) => {
+            let address = join_host_port(&destination.host, destination.port);
+            Err(ConnectFailure::Unreachable(format!("dial tcp {address}: i/o timeout")))
+        }
+    }
+}
+
+async fn dial_backend<B>(cx: &Context, destination: &Destination) -> Result<SendRequest<B>, ConnectError>
+where
+    B: HttpBody + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let is_allowed = |address| !destination.guarded || is_proxyable(address);
     let stream = dial(&destination.host, destination.port, is_allowed).await?;
     let tls = match destination.scheme {

@@ -1,11 +1,12 @@
 //! Requests that are forwarded to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
-//! `location` resolves the destination, `forward` forwards HTTP or splices an upgraded connection (SPDY,
-//! WebSocket). Responses are not modified: links in proxied HTML are not rewritten. Upstream: kubernetes
+//! `location` resolves the destination, `log_answer` reads a log, `forward` forwards HTTP or splices an
+//! upgraded connection (SPDY, WebSocket). Responses are not modified: links in proxied HTML are not rewritten. Upstream: kubernetes
 //! `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
 mod forward;
 mod location;
+mod log_answer;
 
 use std::borrow::Cow;
 
@@ -56,9 +57,14 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
         (_, subresource) => {
             let pod = read_pod(&cx).await?;
             match location::of_container(&cx, &pod, subresource, &options).await? {
+                Some(destination) if subresource == "log" => return log_answer::read(&cx, destination).await,
                 Some(destination) => destination,
                 // A pod without a node has no log yet.
-                None => return Ok(Response::new(Body::empty())),
+                None => {
+                    let mut response = Response::new(Body::empty());
+                    *response.status_mut() = StatusCode::NO_CONTENT;
+                    return Ok(response);
+                }
             }
         }
     };

@@ -1,0 +1,135 @@
+//! Objects of a request in the versions that webhooks and policies name: each is converted once, however many
+//! of them read it. A conversion may be a call of a webhook.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plinth_codec::Value;
+
+use super::call::Call;
+use plinth_api::ApiError;
+use plinth_apiserver::custom_resources::object;
+use plinth_registry::{convert_between, ResourceType};
+
+/// What has been converted in one run of the plugins. The lock is held for a look-up or an insertion only.
+#[derive(Default)]
+pub(super) struct Conversions {
+    all: Mutex<Vec<Conversion>>,
+}
+
+/// One conversion that was made, or failed.
+struct Conversion {
+    api_version: String,
+    from: Value,
+    outcome: Result<Arc<Value>, ApiError>,
+}
+
+/// Versions and states of objects that are kept: an object that every webhook changes is not kept in each state.
+const MAX_KEPT: usize = 16;
+
+impl Conversions {
+    fn find(&self, api_version: &str, from: &Value) -> Option<Result<Arc<Value>, ApiError>> {
+        let all = self.all.lock();
+        let found = all.iter().rev().find(|made| made.api_version == api_version && made.from == *from);
+        found.map(|made| made.outcome.clone())
+    }
+
+    fn keep(&self, conversion: Conversion) {
+        let mut all = self.all.lock();
+        if all.len() >= MAX_KEPT {
+            all.remove(0);
+        }
+        all.push(conversion);
+    }
+}
+
+/// An object in a version: the request's own, or a converted one.
+pub(super) enum Versioned<'v> {
+    /// The request is in this version.
+    Own(&'v Value),
+    /// Shared with all that read it.
+    Converted(Arc<Value>),
+}
+
+impl Versioned<'_> {
+    pub(super) fn into_owned(self) -> Value {
+        match self {
+            Versioned::Own(object) => object.clone(),
+            Versioned::Converted(object) => Arc::unwrap_or_clone(object),
+        }
+    }
+}
+
+impl Deref for Versioned<'_> {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        match self {
+            Versioned::Own(object) => object,
+            Versioned::Converted(object) => object,
+        }
+    }
+}
+
+/// An object of the request in the version of `matched`.
+///
+/// # Errors
+/// 500 when it cannot be converted.
+pub(super) async fn converted<'v>(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    object: &'v Value,
+) -> Result<Versioned<'v>, ApiError> {
+    if matched.api_version == call.cx.resource.api_version || object.is_null() {
+        return Ok(Versioned::Own(object));
+    }
+    if let Some(outcome) = call.conversions.find(&matched.api_version, object) {
+        return outcome.map(Versioned::Converted);
+    }
+    let outcome = converted_to(call, &call.cx.resource, matched, object.clone()).await.map(Arc::new);
+    let (api_version, from) = (matched.api_version.to_string(), object.clone());
+    call.conversions.keep(Conversion { api_version, from, outcome: outcome.clone() });
+    outcome.map(Versioned::Converted)
+}
+
+/// Both objects of a request in the version of `matched`.
+///
+/// # Errors
+/// 500 when one cannot be converted.
+pub(super) async fn converted_both<'v>(
+    call: &Call<'v>,
+    matched: &ResourceType,
+    new: &'v Value,
+) -> Result<(Versioned<'v>, Versioned<'v>), ApiError> {
+    let old = call.old.unwrap_or(&Value::Null);
+    Ok((converted(call, matched, new).await?, converted(call, matched, old).await?))
+}
+
+/// An object in the version of `matched`, as admission has changed it, in that of the request.
+///
+/// # Errors
+/// 500 when it cannot be converted.
+pub(super) async fn converted_back(
+    call: &Call<'_>,
+    matched: &ResourceType,
+    object: Value,
+) -> Result<Value, ApiError> {
+    match matched.api_version == call.cx.resource.api_version {
+        true => Ok(object),
+        false => converted_to(call, matched, &call.cx.resource, object).await,
+    }
+}
+
+async fn converted_to(
+    call: &Call<'_>,
+    from: &ResourceType,
+    to: &ResourceType,
+    object: Value,
+) -> Result<Value, ApiError> {
+    match &to.custom {
+        // Boxed, so that the state of every request need not have room for it.
+        Some(custom) => Box::pin(object::converted(&call.cx.server.reader.converter, custom, object)).await,
+        None => convert_between(object, from, to),
+    }
+}
