@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST};
 use hyper::{Request, Response, StatusCode};
 use plinth_codec::url::join_host_port;
 
@@ -49,7 +49,12 @@ pub(super) async fn forward(
     };
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, ())),
+        (_, Some(upgrade)) if forward::has_switched(&response) => Ok(forward::join(upgrade, response, ())),
+        // An error is passed on. Upstream's own is no API status.
+        (status, Some(_)) if status.as_u16() < 400 => {
+            let what = format!("invalid upgrade response: status code {}", status.as_u16());
+            Err(ApiError::new(500, Reason::Unknown, what))
+        }
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
@@ -83,13 +88,10 @@ fn headers(
 ) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     forward::request_headers(&mut headers);
-    for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
-        headers.remove(name);
-    }
     forward::remove_headers(&mut headers, |name| {
-        // The other side may take `_` for `-`.
-        let spelled = name.as_str().replace('_', "-");
+        let spelled = forward::dashed(name);
         ["impersonate-", "x-remote-"].iter().any(|prefix| spelled.starts_with(prefix))
+            || ["authorization", "proxy-authorization", "x-forwarded-for"].contains(&&*spelled)
             || is_proxy_header(name)
     });
     let host = join_host_port(&destination.host, destination.port);
@@ -135,8 +137,11 @@ mod tests {
             ("x-remote-extra-a", "b"),
             ("x_remote_user", "root"),
             ("impersonate_user", "root"),
+            ("impersonate-extra_a", "b"),
+            ("proxy_authorization", "Basic x"),
             ("x-own-user", "root"),
             ("x-forwarded-for", "10.0.0.1"),
+            ("x_forwarded_for", "10.0.0.1"),
             ("connection", "Upgrade, X-Hop, Content-Length"),
             ("content-length", "0"),
             ("x-hop", "of this connection"),
