@@ -244,6 +244,53 @@ async fn logs_and_terminals_come_from_the_kubelet() {
     assert!(body["message"].as_str().is_some_and(|m| m.contains("dial tcp [::1]:")), "{body}");
 }
 
+/// Options of a log are judged before the pod is looked for, and a kubelet's certificate is left unverified for
+/// the one request that asks for it.
+#[tokio::test]
+async fn options_of_a_log_are_checked() {
+    let (other, kubelet) = (HttpsServer::start(kubelet).await, HttpsServer::start(kubelet).await);
+    let directory = tempfile::tempdir().expect("directory");
+    let authority = directory.path().join("authority.pem");
+    std::fs::write(&authority, &other.certificate).expect("authority");
+    let flag = format!("--kubelet-certificate-authority={}", authority.display());
+    let server = TestServer::start(&[&flag]).await;
+    let client = server.client().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let log = async |query: &str| send(&client, "GET", &format!("{pods}/p/log?{query}"), &Value::Null).await;
+    // query, what is wrong
+    let rows = [
+        ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        ("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0"),
+        (
+            "sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z",
+            "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
+        ("stream=Stdout", "stream: Forbidden: may not be specified"),
+    ];
+    for (query, errors) in rows {
+        let (code, body, _) = log(query).await;
+        let message = format!("PodLogOptions \"p\" is invalid: {errors}");
+        assert_eq!((code, body["message"].as_str()), (422, Some(&*message)), "{query}");
+        let (reason, kind) = (body["reason"].as_str(), body["details"]["kind"].as_str());
+        assert_eq!((reason, kind), (Some("Invalid"), Some("PodLogOptions")), "{query}");
+    }
+    assert_eq!(log("sinceTime=yesterday").await.0, 400);
+    assert_eq!(log("tailLines=0").await.0, 404);
+
+    pod_on_node(&client, pods, kubelet.port, &json!([{"name": "a", "image": "x"}])).await;
+    for (query, trusted) in [("", false), ("insecureSkipTLSVerifyBackend=true", true), ("tailLines=1", false)]
+    {
+        let (code, body, text) = log(query).await;
+        match trusted {
+            true => assert_eq!((code, &*text), (200, "log of /containerLogs/default/p/a\n")),
+            false => {
+                assert!(code == 500 && body["message"].as_str().is_some_and(|m| m.contains("tls")), "{text}")
+            }
+        }
+    }
+}
+
 /// The end of a client gives its place among the connections back, also where the other side goes on.
 #[tokio::test]
 async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {

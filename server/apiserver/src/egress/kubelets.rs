@@ -65,6 +65,8 @@ fn identity(certificate: &Path, key: &Path) -> Result<ClientCertificate, TlsErro
 pub struct Kubelets {
     /// TLS settings for kubelets.
     pub tls: Arc<ClientConfig>,
+    /// The same without verification of their certificates, for logs that are asked for so.
+    pub unverified: Arc<ClientConfig>,
     /// TLS settings for pods and services proxied over HTTPS: their certificates are not verified, as
     /// upstream.
     pub insecure: Arc<ClientConfig>,
@@ -90,10 +92,14 @@ impl Kubelets {
             }
             _ => None,
         };
+        let config = |trust, identity| {
+            tls::config(trust, identity).map_err(|error| KubeletSetupError::Client(error.into()))
+        };
+        let same = identity.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
         Ok(Kubelets {
-            tls: tls::config(trust, identity).map_err(|error| KubeletSetupError::Client(error.into()))?,
-            insecure: tls::config(ServerTrust::Anyone, None)
-                .map_err(|error| KubeletSetupError::Client(error.into()))?,
+            tls: config(trust, identity)?,
+            unverified: config(ServerTrust::Anyone, same)?,
+            insecure: config(ServerTrust::Anyone, None)?,
             address_types: options.kubelet_preferred_address_types.clone(),
         })
     }

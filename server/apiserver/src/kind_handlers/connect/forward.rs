@@ -30,7 +30,7 @@ pub(super) async fn forward(
     let unreachable = |why: String| {
         let message = format!("{}: {why}", destination.failure);
         match destination.scheme {
-            Scheme::Kubelet => ApiError::internal(message),
+            Scheme::Kubelet | Scheme::UnverifiedKubelet => ApiError::internal(message),
             _ => ApiError::new(503, Reason::ServiceUnavailable, message),
         }
     };
@@ -75,6 +75,7 @@ async fn connect(cx: &Context, destination: &Destination) -> Result<SendRequest<
         Scheme::Http => return handshake(Box::new(stream)).await,
         Scheme::Https => &cx.server.kubelets.insecure,
         Scheme::Kubelet => &cx.server.kubelets.tls,
+        Scheme::UnverifiedKubelet => &cx.server.kubelets.unverified,
     };
     handshake(secure(stream, tls, &destination.host).await?).await
 }

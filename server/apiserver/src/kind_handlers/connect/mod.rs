@@ -6,11 +6,12 @@
 
 mod forward;
 mod location;
+mod log_options;
 mod options;
 
 use std::borrow::Cow;
 
-use hyper::header::{HeaderValue, LOCATION};
+use hyper::header::{HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
 use percent_encoding::{percent_decode_str, utf8_percent_encode, AsciiSet, CONTROLS};
 use plinth_codec::schema::GVK;
@@ -32,13 +33,17 @@ const STREAMS: &[&str] = &["attach", "exec", "portforward"];
 /// 400 and 404 without a destination, and for a stream without an upgrade; 500 and 503 when it is
 /// unreachable.
 pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
-    let upgrade = requested_upgrade(cx.upgrade.take(), &mut cx.headers);
+    let mut upgrade = requested_upgrade(cx.upgrade.take(), &mut cx.headers);
     let is_stream = STREAMS.contains(&cx.info.subresource.as_str());
     if is_stream {
         authorize_create(&cx).await?;
     }
     let mut options = options_of(&cx)?;
-    if cx.info.subresource != "log" {
+    if cx.info.subresource == "log" {
+        log_options::validate(&options, &cx.info.name)?;
+        // A log is fetched: nothing of the client's request but its options goes to the kubelet.
+        (upgrade, cx.headers) = (None, HeaderMap::new());
+    } else {
         admit(&cx, &mut options).await?;
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
