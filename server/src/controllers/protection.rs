@@ -12,6 +12,7 @@ use bytes::Bytes;
 use plinth_codec::Value;
 use plinth_engine::{Entry, Event, EventKind};
 
+use crate::admission::resource_quota::attributes_classes;
 use crate::admission::storage::PROTECTION;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{finalizers, metadata_mut, metadata_text, ApiError, Verb};
@@ -59,7 +60,7 @@ pub(super) const CLASSES: Protected = Protected {
     name: "volumeattributesclass-protection-controller",
     resource: ("storage.k8s.io", "v1", "volumeattributesclasses"),
     users: &[
-        (("", "v1", "persistentvolumeclaims"), claim_uses_class),
+        (("", "v1", "persistentvolumeclaims"), |claim, name| attributes_classes(claim).contains(name)),
         (("", "v1", "persistentvolumes"), |volume, name| {
             names(volume, &["spec", "volumeAttributesClassName"], name)
         }),
@@ -85,12 +86,6 @@ fn pod_uses_claim(pod: &Value, name: &str) -> bool {
                 || (volume.get("ephemeral").is_some()
                     && volume.str_at(&["name"]).is_some_and(|v| format!("{own_name}-{v}") == name))
         })
-}
-
-fn claim_uses_class(claim: &Value, name: &str) -> bool {
-    names(claim, &["spec", "volumeAttributesClassName"], name)
-        || names(claim, &["status", "currentVolumeAttributesClassName"], name)
-        || names(claim, &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"], name)
 }
 
 impl Protected {
