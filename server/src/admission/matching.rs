@@ -11,6 +11,7 @@ use plinth_codec::selector::LabelSelector;
 use plinth_codec::Value;
 
 use super::call::Call;
+use super::mutated;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Operation;
 use plinth_apiserver::custom_resources::object;
@@ -152,6 +153,12 @@ pub(super) async fn by_constraints(
     Ok(namespace_selected(call, constraints, object).await?.then_some(matched))
 }
 
+/// Whether objects of the request are in the version of `matched` as they are. Those of a subresource that has
+/// a kind of its own do not depend on the version of the resource.
+fn is_same_version(call: &Call<'_>, matched: &ResourceType) -> bool {
+    matched.api_version == call.cx.resource.api_version || mutated::has_own_kind(call, matched)
+}
+
 /// An object of the request in the version of `matched`.
 ///
 /// # Errors
@@ -161,7 +168,7 @@ pub(super) async fn converted<'v>(
     matched: &ResourceType,
     object: &'v Value,
 ) -> Result<Cow<'v, Value>, ApiError> {
-    match matched.api_version == call.cx.resource.api_version || object.is_null() {
+    match is_same_version(call, matched) || object.is_null() {
         true => Ok(Cow::Borrowed(object)),
         false => converted_to(call, &call.cx.resource, matched, object.clone()).await.map(Cow::Owned),
     }
@@ -189,7 +196,7 @@ pub(super) async fn converted_back(
     matched: &ResourceType,
     object: Value,
 ) -> Result<Value, ApiError> {
-    match matched.api_version == call.cx.resource.api_version {
+    match is_same_version(call, matched) {
         true => Ok(object),
         false => converted_to(call, matched, &call.cx.resource, object).await,
     }

@@ -26,6 +26,7 @@ pub async fn update(
         uid_is_precondition: false,
         creates: false,
         managed_fields: ManagedFields::Track,
+        shown_as: None,
     };
     write::update_object(cx, update).await.map(|_| ())
 }
