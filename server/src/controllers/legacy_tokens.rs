@@ -14,7 +14,7 @@ use plinth_codec::Value;
 use smol_str::SmolStr;
 use time::{Date, OffsetDateTime};
 
-use super::tokens;
+use super::{accounts, tokens};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_USED};
@@ -158,7 +158,7 @@ async fn mark(
     now: OffsetDateTime,
 ) -> Result<(), ApiError> {
     let (name, uid) = (metadata_text(secret, "name"), metadata_text(secret, "uid"));
-    let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
+    let cx = accounts::LEGACY_TOKENS.request(server, SECRETS, namespace, name, Verb::Update)?;
     let today = day(now.date());
     let marked = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
@@ -173,7 +173,8 @@ async fn mark(
 }
 
 async fn remove(server: &Arc<Server>, namespace: &str, secret: &Value) -> Result<(), ApiError> {
-    let cx = Context::internal(server, SECRETS, namespace, metadata_text(secret, "name"), Verb::Delete)?;
+    let name = metadata_text(secret, "name");
+    let cx = accounts::LEGACY_TOKENS.request(server, SECRETS, namespace, name, Verb::Delete)?;
     delete::delete_one(&cx, "Background", metadata_text(secret, "uid"), None).await
 }
 
