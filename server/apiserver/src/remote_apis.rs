@@ -16,10 +16,7 @@ use std::time::{Duration, Instant};
 
 use form_urlencoded::Serializer;
 use http_body_util::Either;
-use hyper::header::{
-    HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, CACHE_CONTROL, ETAG, EXPECT, LOCATION,
-    PROXY_AUTHORIZATION, RETRY_AFTER,
-};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, CACHE_CONTROL, ETAG, LOCATION, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode, Uri};
 use percent_encoding::{utf8_percent_encode, AsciiSet, NON_ALPHANUMERIC};
 
@@ -203,7 +200,7 @@ async fn exchange(
         }
     };
     let (mut parts, body) = request.into_parts();
-    let upgrade = Upgrade::take(&mut parts.extensions);
+    let upgrade = forward::requested_upgrade(Upgrade::take(&mut parts.extensions), &mut parts.headers);
     parts.extensions.clear();
     let host = address.to_string();
     parts.uri = target;
@@ -235,8 +232,9 @@ fn set_headers(
 ) -> Result<(), RemoteError> {
     forward::request_headers(headers);
     forward::remove_headers(headers, |name| {
-        [AUTHORIZATION, PROXY_AUTHORIZATION, EXPECT].contains(name)
-            || name.as_str().starts_with("impersonate-")
+        let spelled = forward::dashed(name);
+        ["authorization", "proxy-authorization", "expect"].contains(&&*spelled)
+            || spelled.starts_with("impersonate-")
             || server.authenticator.is_proxy_header(name)
     });
     remote::set_user(headers, forwarding.user)?;
@@ -267,9 +265,7 @@ fn answer(
     let RemoteResponse { response, connection } = sent;
     let status = response.status();
     match upgrade {
-        Some(upgrade) if status == StatusCode::SWITCHING_PROTOCOLS => {
-            return forward::join(upgrade, response, slots)
-        }
+        Some(upgrade) if forward::has_switched(&response) => return forward::join(upgrade, response, slots),
         Some(_) if status.as_u16() < 400 => {
             let what = format!("invalid upgrade response: status code {}", status.as_u16());
             return failed(StatusCode::SERVICE_UNAVAILABLE, &what);

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use plinth_codec::Value;
 
 use super::call::Call;
+use super::mutated;
 use plinth_api::ApiError;
 use plinth_apiserver::custom_resources::object;
 use plinth_registry::{convert_between, ResourceType};
@@ -72,6 +73,12 @@ impl Deref for Versioned<'_> {
     }
 }
 
+/// Whether objects of the request are in the version of `matched` as they are. Those of a subresource that has
+/// a kind of its own do not depend on the version of the resource.
+fn is_same_version(call: &Call<'_>, matched: &ResourceType) -> bool {
+    matched.api_version == call.cx.resource.api_version || mutated::has_own_kind(call, matched)
+}
+
 /// An object of the request in the version of `matched`.
 ///
 /// # Errors
@@ -81,7 +88,7 @@ pub(super) async fn converted<'v>(
     matched: &ResourceType,
     object: &'v Value,
 ) -> Result<Versioned<'v>, ApiError> {
-    if matched.api_version == call.cx.resource.api_version || object.is_null() {
+    if is_same_version(call, matched) || object.is_null() {
         return Ok(Versioned::Own(object));
     }
     if let Some(outcome) = call.conversions.find(&matched.api_version, object) {
@@ -115,7 +122,7 @@ pub(super) async fn converted_back(
     matched: &ResourceType,
     object: Value,
 ) -> Result<Value, ApiError> {
-    match matched.api_version == call.cx.resource.api_version {
+    match is_same_version(call, matched) {
         true => Ok(object),
         false => converted_to(call, matched, &call.cx.resource, object).await,
     }

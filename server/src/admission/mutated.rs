@@ -17,6 +17,11 @@ fn kind_of(call: &Call<'_>, resource: &ResourceType) -> GVK {
     subresource.map_or_else(|| resource.row.gvk(), |subresource| subresource.gvk.clone())
 }
 
+/// Whether the request is for a subresource whose objects are of another kind than the resource.
+pub(super) fn has_own_kind(call: &Call<'_>, resource: &ResourceType) -> bool {
+    kind_of(call, resource) != resource.row.gvk()
+}
+
 /// The type of the object in the version of `matched`, with all its fields.
 ///
 /// # Errors
@@ -47,7 +52,7 @@ pub(super) fn decode(
     mut made: Value,
     strict: bool,
 ) -> Result<Value, ApiError> {
-    if kind_of(call, matched) != matched.row.gvk() {
+    if has_own_kind(call, matched) {
         return Ok(made);
     }
     if call.operation == Operation::Create && call.cx.info.subresource.is_empty() {

@@ -392,7 +392,11 @@ pub static PLUGINS: &[Plugin] = &[
     Plugin {
         name: resource_quota::NAME,
         on: true,
-        handles: &[("*", "*", "", &[Create, Update]), ("", "pods", "resize", &[Update])],
+        handles: &[
+            ("*", "*", "", &[Create, Update]),
+            ("", "pods", "resize", &[Update]),
+            ("", "persistentvolumeclaims", "status", &[Update]),
+        ],
         mutate: None,
         validate: Some(|call, given, object| {
             Box::pin(resource_quota::validate(call, &given.collections.resource_quotas, object))

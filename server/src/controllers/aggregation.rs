@@ -12,11 +12,12 @@ use plinth_codec::{json, Value};
 use plinth_engine::{Entry, Event, EventKind};
 use smol_str::SmolStr;
 
+use super::accounts;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{ApiError, Verb};
 use plinth_apiserver::authz::rbac::rules::PolicyRule;
 use plinth_apiserver::authz::rbac::GROUP;
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::Server;
 use plinth_apiserver::handlers::internal;
 use plinth_registry::{prefix_range, resource_prefix, split_key};
 use plinth_storage::Stored;
@@ -139,7 +140,8 @@ fn desired_rules(roles: &Roles, name: &str) -> Option<Vec<PolicyRule>> {
 /// Writes the rules of an aggregated role. One that was deleted, or is not aggregated any more, is not
 /// changed: the feed delivers its own change.
 async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> Result<(), ApiError> {
-    let mut cx = Context::internal(server, (GROUP, "v1", "clusterroles"), "", name, Verb::Update)?;
+    let mut cx =
+        accounts::ROLE_AGGREGATION.request(server, (GROUP, "v1", "clusterroles"), "", name, Verb::Update)?;
     cx.query.field_manager = Some(NAME.into());
     let transform = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();

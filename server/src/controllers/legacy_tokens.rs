@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
+use plinth_engine::Revision;
 use smol_str::SmolStr;
 use time::{Date, OffsetDateTime};
 
-use super::tokens;
+use super::{accounts, tokens};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::last_used::{day, parse_day, LAST_USED};
@@ -157,12 +158,13 @@ async fn mark(
     secret: &Value,
     now: OffsetDateTime,
 ) -> Result<(), ApiError> {
-    let (name, uid) = (metadata_text(secret, "name"), metadata_text(secret, "uid"));
-    let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
+    let name = metadata_text(secret, "name");
+    let cx = accounts::LEGACY_TOKENS.request(server, SECRETS, namespace, name, Verb::Update)?;
     let today = day(now.date());
     let marked = |live: Option<&Value>| {
         let mut new = live.cloned().unwrap_or_default();
-        if metadata_text(&new, "uid") == uid {
+        // One that was used or changed since it was read is left alone.
+        if metadata_text(&new, "resourceVersion") == metadata_text(secret, "resourceVersion") {
             if let Some(labels) = new.object_at_mut(&["metadata", "labels"]) {
                 labels.insert(INVALID_SINCE, today.as_str());
             }
@@ -172,9 +174,13 @@ async fn mark(
     internal::update(&cx, &marked).await
 }
 
+/// Deletes a Secret unless it was used or changed since it was read.
 async fn remove(server: &Arc<Server>, namespace: &str, secret: &Value) -> Result<(), ApiError> {
-    let cx = Context::internal(server, SECRETS, namespace, metadata_text(secret, "name"), Verb::Delete)?;
-    delete::delete_one(&cx, "Background", metadata_text(secret, "uid"), None).await
+    let name = metadata_text(secret, "name");
+    let cx = accounts::LEGACY_TOKENS.request(server, SECRETS, namespace, name, Verb::Delete)?;
+    let revision = metadata_text(secret, "resourceVersion").parse().map_err(ApiError::internal)?;
+    let revision = Some(Revision::new(revision));
+    delete::delete_one(&cx, "Background", metadata_text(secret, "uid"), revision).await
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //! | unused legacy token Secrets | `legacy_tokens` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `namespace_defaults` |
 //!
-//! Their names, and the format of `--controllers` that selects them ([`Controllers`]), are
+//! They write as the accounts that upstream's have (`accounts`). Their names, and the format of `--controllers` that selects them ([`Controllers`]), are
 //! kube-controller-manager's. Some are part of the API server and always on:
 //!
 //! | controller | module |
@@ -29,6 +29,7 @@
 //! | objects that every cluster has | `system_objects` |
 //! | the Lease that shows that this server is there | `identity_lease` |
 
+mod accounts;
 mod aggregation;
 pub mod allocations;
 pub mod api_services;

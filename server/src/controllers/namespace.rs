@@ -10,6 +10,7 @@ use std::time::Duration;
 use plinth_codec::Value;
 use plinth_engine::{Entry, Event, EventKind};
 
+use super::accounts;
 use super::remote_apis::contents;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{set_condition, ApiError, Verb};
@@ -226,6 +227,7 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
     for resource in resources().filter(is_pods).chain(resources().filter(|r| !is_pods(r))) {
         let at = (namespace.name(), "");
         let cx = Context::of_resource(server, &registry, resource, at, Verb::DeleteCollection);
+        let cx = cx.acting_as(accounts::NAMESPACES.user());
         match delete::delete_all(&cx, namespace, delete::Admits::Yes).await {
             // It was deleted concurrently.
             Err(error) if error.code == 404 => return Err(error),
@@ -247,7 +249,8 @@ async fn report(
     contents: &Contents,
 ) -> Result<(), ApiError> {
     let cx = Context::internal(server, ("", "v1", "namespaces"), "", terminating.name(), Verb::Update)?
-        .at_subresource("status");
+        .at_subresource("status")
+        .acting_as(accounts::NAMESPACES.user());
     let transform = |live: Option<&Value>| {
         let mut namespace = live.cloned().unwrap_or_default();
         terminating.check_live(&namespace)?;
@@ -267,7 +270,8 @@ async fn report(
 /// Removes the finalizer.
 async fn finalize(server: &Arc<Server>, terminating: &TerminatingObject) -> Result<(), ApiError> {
     let cx = Context::internal(server, ("", "v1", "namespaces"), "", terminating.name(), Verb::Update)?
-        .at_subresource("finalize");
+        .at_subresource("finalize")
+        .acting_as(accounts::NAMESPACES.user());
     let transform = |live: Option<&Value>| {
         let mut namespace = live.cloned().unwrap_or_default();
         terminating.check_live(&namespace)?;

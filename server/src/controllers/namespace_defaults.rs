@@ -10,6 +10,7 @@ use std::time::Duration;
 use plinth_codec::{tree, Map, Value};
 use plinth_engine::{Entry, Event};
 
+use super::accounts::{self, Account};
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{is_deleting, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
@@ -38,6 +39,7 @@ struct NamespaceDefault {
 pub(super) struct Publisher {
     /// The controller's name.
     name: &'static str,
+    account: Account,
     server: Arc<Server>,
     default: NamespaceDefault,
     namespaces_prefix: String,
@@ -46,12 +48,12 @@ pub(super) struct Publisher {
 
 /// The controller of pods' default ServiceAccount.
 pub(super) fn default_service_account(server: &Arc<Server>) -> Publisher {
-    Publisher::new(SERVICE_ACCOUNT, server, service_account_object())
+    Publisher::new((SERVICE_ACCOUNT, accounts::SERVICE_ACCOUNTS), server, service_account_object())
 }
 
 /// The controller of the certificate authority that pods trust.
 pub(super) fn root_ca(server: &Arc<Server>, pem: &str) -> Publisher {
-    Publisher::new(ROOT_CA, server, root_ca_object(pem))
+    Publisher::new((ROOT_CA, accounts::ROOT_CA), server, root_ca_object(pem))
 }
 
 fn service_account_object() -> NamespaceDefault {
@@ -77,10 +79,14 @@ fn root_ca_object(pem: &str) -> NamespaceDefault {
 }
 
 impl Publisher {
-    fn new(name: &'static str, server: &Arc<Server>, default: NamespaceDefault) -> Publisher {
+    fn new(
+        (name, account): (&'static str, Account),
+        server: &Arc<Server>,
+        default: NamespaceDefault,
+    ) -> Publisher {
         let namespaces_prefix = resource_prefix("", "namespaces");
         let objects_prefix = resource_prefix("", default.plural);
-        Publisher { name, server: server.clone(), default, namespaces_prefix, objects_prefix }
+        Publisher { name, account, server: server.clone(), default, namespaces_prefix, objects_prefix }
     }
 }
 
@@ -120,20 +126,26 @@ impl Reconciler for Publisher {
     }
 
     async fn reconcile(&self, namespace: String) -> Result<Action, ApiError> {
-        publish(&self.server, &self.default, &namespace).await.map(|()| Action::AwaitChange)
+        publish(&self.server, self.account, &self.default, &namespace).await.map(|()| Action::AwaitChange)
     }
 }
 
 /// Reconciles the object in one namespace.
-async fn publish(server: &Arc<Server>, default: &NamespaceDefault, namespace: &str) -> Result<(), ApiError> {
+async fn publish(
+    server: &Arc<Server>,
+    account: Account,
+    default: &NamespaceDefault,
+    namespace: &str,
+) -> Result<(), ApiError> {
     let resource = ("", "v1", default.plural);
-    let cx = Context::internal(server, resource, namespace, default.name, Verb::Update)?;
+    let cx = account.request(server, resource, namespace, default.name, Verb::Update)?;
     let Some(form) = &cx.resource.storage else { return Ok(()) };
     let Some(live) = server.store.get(form, namespace, default.name).await? else {
         if !is_active(server, namespace).await? {
             return Ok(());
         }
-        let outcome = internal::ensure(server, resource, namespace, default.object.clone()).await;
+        let create = account.request(server, resource, namespace, default.name, Verb::Create)?;
+        let outcome = internal::ensure_as(&create, default.object.clone()).await;
         // The namespace was deleted, or is terminating: the feed delivers its change.
         return match outcome {
             Err(error) if matches!(error.code, 403 | 404) => Ok(()),

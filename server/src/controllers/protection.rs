@@ -12,10 +12,12 @@ use bytes::Bytes;
 use plinth_codec::Value;
 use plinth_engine::{Entry, Event, EventKind};
 
+use super::accounts::{self, Account};
+use crate::admission::resource_quota::attributes_classes;
 use crate::admission::storage::PROTECTION;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{finalizers, metadata_mut, metadata_text, ApiError, Verb};
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::Server;
 use plinth_apiserver::handlers::internal;
 use plinth_registry::{prefix_range, resource_prefix, split_key};
 use plinth_storage::{decode_object, Header};
@@ -30,6 +32,8 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 pub(super) struct Protected {
     /// The controller's name.
     pub name: &'static str,
+    /// As whom it writes.
+    account: Account,
     /// Group, version and plural.
     resource: (&'static str, &'static str, &'static str),
     /// Kinds of users (group, version, plural), and whether one uses the object.
@@ -43,6 +47,7 @@ type User = ((&'static str, &'static str, &'static str), fn(user: &Value, name: 
 /// PersistentVolumeClaims, used by pods.
 pub(super) const CLAIMS: Protected = Protected {
     name: "persistentvolumeclaim-protection-controller",
+    account: accounts::CLAIM_PROTECTION,
     resource: ("", "v1", "persistentvolumeclaims"),
     users: &[(("", "v1", "pods"), pod_uses_claim)],
     in_use: |_| false,
@@ -50,6 +55,7 @@ pub(super) const CLAIMS: Protected = Protected {
 /// PersistentVolumes, used while they are bound.
 pub(super) const VOLUMES: Protected = Protected {
     name: "persistentvolume-protection-controller",
+    account: accounts::VOLUME_PROTECTION,
     resource: ("", "v1", "persistentvolumes"),
     users: &[],
     in_use: |volume| volume.str_at(&["status", "phase"]) == Some("Bound"),
@@ -57,9 +63,10 @@ pub(super) const VOLUMES: Protected = Protected {
 /// VolumeAttributesClasses, used by claims and volumes.
 pub(super) const CLASSES: Protected = Protected {
     name: "volumeattributesclass-protection-controller",
+    account: accounts::CLASS_PROTECTION,
     resource: ("storage.k8s.io", "v1", "volumeattributesclasses"),
     users: &[
-        (("", "v1", "persistentvolumeclaims"), claim_uses_class),
+        (("", "v1", "persistentvolumeclaims"), |claim, name| attributes_classes(claim).contains(name)),
         (("", "v1", "persistentvolumes"), |volume, name| {
             names(volume, &["spec", "volumeAttributesClassName"], name)
         }),
@@ -85,12 +92,6 @@ fn pod_uses_claim(pod: &Value, name: &str) -> bool {
                 || (volume.get("ephemeral").is_some()
                     && volume.str_at(&["name"]).is_some_and(|v| format!("{own_name}-{v}") == name))
         })
-}
-
-fn claim_uses_class(claim: &Value, name: &str) -> bool {
-    names(claim, &["spec", "volumeAttributesClassName"], name)
-        || names(claim, &["status", "currentVolumeAttributesClassName"], name)
-        || names(claim, &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"], name)
 }
 
 impl Protected {
@@ -151,7 +152,7 @@ async fn reconcile(
     let registry = server.registry();
     let namespaced = registry.of_key(object_key).is_some_and(|r| r.row.namespaced);
     let Some((namespace, name)) = split_key(prefix, namespaced, object_key) else { return Ok(()) };
-    let cx = Context::internal(server, protected.resource, namespace, name, Verb::Update)?;
+    let cx = protected.account.request(server, protected.resource, namespace, name, Verb::Update)?;
     let Some(record) = server.store.newest(object_key.to_vec()).await? else { return Ok(()) };
     let live = decode_object(&cx.resource, &record)?;
     if !plinth_api::is_deleting(&live) || !finalizers(&live).contains(finalizer) {

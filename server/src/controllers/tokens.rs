@@ -12,6 +12,7 @@ use std::time::Duration;
 use plinth_codec::{base64_text, Value};
 use plinth_engine::{Entry, Event, EventKind, Revision};
 
+use super::accounts::Account;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::{is_deleting, metadata_text, ApiError, Verb};
 use plinth_apiserver::authn::service_account::claims::Reference;
@@ -142,7 +143,7 @@ async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(),
     });
     let outcome = match account {
         None => {
-            let cx = Context::internal(server, SECRETS, namespace, name, Verb::Delete)?;
+            let cx = Account::Manager.request(server, SECRETS, namespace, name, Verb::Delete)?;
             delete::delete_one(&cx, "Background", metadata_text(&secret, "uid"), None).await
         }
         Some(account) => {
@@ -151,7 +152,7 @@ async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(),
                 return Ok(());
             }
             let token = server.authenticator.service_accounts().issue_legacy(namespace, &account, name)?;
-            let cx = Context::internal(server, SECRETS, namespace, name, Verb::Update)?;
+            let cx = Account::Manager.request(server, SECRETS, namespace, name, Verb::Update)?;
             let uid = metadata_text(&secret, "uid");
             internal::update(&cx, &|live| {
                 let live = live.cloned().unwrap_or_default();

@@ -52,6 +52,61 @@ async fn a_quota_is_never_exceeded_and_given_back() {
     assert_eq!(used().await, "1");
 }
 
+/// A claim counts for each class that it asks for, has, or is being changed to.
+#[tokio::test]
+async fn a_claim_counts_in_the_quotas_of_all_its_classes() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "classes").await;
+    let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let (quotas, claims) = (path("resourcequotas"), path("persistentvolumeclaims"));
+    for class in ["gold", "silver", "copper"] {
+        let scope = json!({"scopeName": "VolumeAttributesClass", "operator": "In", "values": [class]});
+        let spec =
+            json!({"hard": {"persistentvolumeclaims": "1"}, "scopeSelector": {"matchExpressions": [scope]}});
+        create(&client, &quotas, &json!({"metadata": {"name": class}, "spec": spec})).await;
+    }
+    let used = async || {
+        let mut used = Vec::new();
+        for class in ["gold", "silver", "copper"] {
+            let quota = send(&client, "GET", &format!("{quotas}/{class}"), &Value::Null).await;
+            used.push(quota.text_at("/status/used/persistentvolumeclaims").to_owned());
+        }
+        used.join(" ")
+    };
+    let counted = async |wanted: &str| {
+        eventually(&format!("{wanted} are counted"), || async { used().await == wanted }).await;
+    };
+    counted("0 0 0").await;
+    let claim = |name: &str, class: &str| {
+        json!({"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}, "volumeAttributesClassName": class}})
+    };
+    let change = async |name: &str, change: Value| {
+        let status = if change["status"].is_null() { "" } else { "/status" };
+        let answer = send(&client, "PATCH", &format!("{claims}/{name}{status}"), &change).await;
+        assert_eq!(answer.code, 200, "{}", answer.text);
+    };
+    create(&client, &claims, &claim("c", "gold")).await;
+    assert_eq!(used().await, "1 0 0");
+    change("c", json!({"status": {"phase": "Bound", "currentVolumeAttributesClassName": "gold"}})).await;
+    change("c", json!({"spec": {"volumeAttributesClassName": "silver"}})).await;
+    assert_eq!(used().await, "1 1 0");
+    let modifies = json!({"targetVolumeAttributesClassName": "copper", "status": "InProgress"});
+    change("c", json!({"status": {"modifyVolumeStatus": modifies}})).await;
+    assert_eq!(used().await, "1 1 1");
+    let done = json!({"currentVolumeAttributesClassName": "silver", "modifyVolumeStatus": null});
+    change("c", json!({"status": done})).await;
+    counted("0 1 0").await;
+    let refused = send(&client, "POST", &claims, &claim("d", "silver")).await;
+    assert!(refused.code == 403 && refused.text.contains("exceeded quota: silver"), "{}", refused.text);
+    // What has happened to a claim is counted past the limit.
+    create(&client, &claims, &claim("d", "gold")).await;
+    change("d", json!({"status": {"phase": "Bound", "currentVolumeAttributesClassName": "silver"}})).await;
+    assert_eq!(used().await, "1 2 0");
+    assert_eq!(send(&client, "DELETE", &claims, &Value::Null).await.code, 200);
+    counted("0 0 0").await;
+}
+
 #[tokio::test]
 async fn limit_ranges_fill_in_and_refuse() {
     let client = shared().await.client().await;

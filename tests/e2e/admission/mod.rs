@@ -4,4 +4,5 @@ mod hardening;
 mod limits;
 mod mutating_policies;
 mod plugins;
+mod scales;
 mod validating_policies;

@@ -2,8 +2,13 @@
 
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use base64::Engine as _;
-use http::{Method, StatusCode};
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use plinth_benches::api::client::{Call, Identity, Protocol};
+use plinth_tests::eventually;
+use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::{post, self_subject_review};
 use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
@@ -172,4 +177,90 @@ async fn uses_of_tokens_in_secrets_are_noted_and_labels_switch_them_off() {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     panic!("the token is not accepted again");
+}
+
+/// A Secret that is used after the cleaner has read it, and before it is deleted, stays.
+#[tokio::test]
+async fn a_token_that_is_used_meanwhile_is_not_cleaned_up() {
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let merge = |path: String, body: Value| {
+        Call::new(Method::PATCH, path).body("application/merge-patch+json", body.to_string())
+    };
+    let mut server = TestServer::start(&["--legacy-service-account-token-clean-up-period=1ms"]).await;
+    let account = create_account(&server, "default").await;
+    let names = ["a-used", "b-unused"];
+    let labels = json!({
+        "kubernetes.io/legacy-token-last-used": "2020-01-01",
+        "kubernetes.io/legacy-token-invalid-since": "2020-01-01",
+    });
+    for name in names {
+        let secret = json!({
+            "metadata": {
+                "name": name, "labels": labels,
+                "annotations": { "kubernetes.io/service-account.name": account },
+            },
+            "type": "kubernetes.io/service-account-token",
+        });
+        assert_eq!(admin(&server, &post(SECRETS, secret)).await.0, StatusCode::CREATED);
+    }
+    let listed = json!({ "secrets": [{ "name": names[0] }, { "name": names[1] }] });
+    let listed = merge(format!("/api/v1/namespaces/default/serviceaccounts/{account}"), listed);
+    assert_eq!(admin(&server, &listed).await.0, StatusCode::OK);
+    let tracking =
+        "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    let since = merge(tracking.to_owned(), json!({ "data": { "since": "2019-01-01" } }));
+    assert_eq!(admin(&server, &since).await.0, StatusCode::OK);
+
+    // The first Secret is used while its deletion is being reviewed.
+    let endpoint = server.endpoint();
+    let webhook = HttpsServer::start(move |request: Request<Incoming>| {
+        let endpoint = endpoint.clone();
+        async move {
+            let body = request.into_body().collect().await.expect("body").to_bytes();
+            let review: Value = serde_json::from_slice(&body).expect("a review");
+            let request = &review["request"];
+            if request["name"] == "a-used" {
+                let labels = json!({ "metadata": { "labels": { "kubernetes.io/legacy-token-last-used": "2100-01-01" } } });
+                let used = merge(format!("{SECRETS}/a-used"), labels);
+                eventually("it is used", || async {
+                    let Ok(mut connection) = endpoint.connect(Protocol::Http1).await else { return false };
+                    connection.must(&used).await.is_ok()
+                })
+                .await;
+            }
+            let response = json!({ "uid": request["uid"], "allowed": true });
+            let answer =
+                json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response });
+            Response::new(Full::new(Bytes::from(answer.to_string())))
+        }
+    })
+    .await;
+    let hook = json!({
+        "name": "deletions.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {
+            "url": format!("https://localhost:{}/", webhook.port),
+            "caBundle": STANDARD.encode(&webhook.certificate),
+        },
+        "rules": [{ "operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["secrets"] }],
+    });
+    let configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let configuration = json!({ "metadata": { "name": "deletions" }, "webhooks": [hook] });
+    assert_eq!(admin(&server, &post(configurations, configuration)).await.0, StatusCode::CREATED);
+    let made = |object: &Value| object["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    eventually("tokens are there, and a second has passed", || async {
+        let probe =
+            post("/api/v1/namespaces/default/configmaps?dryRun=All", json!({ "metadata": { "name": "p" } }));
+        let now = made(&admin(&server, &probe).await.1);
+        let secrets = admin(&server, &Call::get(SECRETS)).await.1;
+        let secrets = secrets["items"].as_array().expect("items").clone();
+        secrets.iter().all(|secret| secret["data"]["token"].is_string() && made(secret) < now)
+    })
+    .await;
+    // The cleaner runs when the server starts, and deletes in the order of names.
+    server.terminate().await;
+    server.restart().await;
+    let code = async |name: &str| admin(&server, &Call::get(format!("{SECRETS}/{name}"))).await.0;
+    eventually("the unused one is deleted", || async { code("b-unused").await == StatusCode::NOT_FOUND })
+        .await;
+    assert_eq!(code("a-used").await, StatusCode::OK);
 }

@@ -6,6 +6,7 @@ use kube::{Client, ResourceExt};
 use plinth_tests::server::namespace;
 use serde_json::{json, Value};
 
+mod accounts;
 mod bootstrap;
 mod control_plane;
 mod garbage_collection;

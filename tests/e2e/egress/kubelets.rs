@@ -23,7 +23,10 @@ use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use super::{answer, send};
+use super::{answer, send, upgrade};
+
+/// What asks for an upgrade as kubectl did for long.
+const SPDY: &str = "connection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
 
 /// A kubelet that has one log, and echoes what an upgraded connection sends.
 async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -82,12 +85,14 @@ async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value)
 /// in a dry run, it is not asked at all.
 #[tokio::test]
 async fn a_connection_is_what_admission_has_made_of_it() {
-    let client = shared_with_apis().await.client().await;
+    let access = shared_with_apis().await;
+    let client = access.client().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = asked.clone();
     let kubelet = HttpsServer::start(move |request: Request<Incoming>| {
         counter.fetch_add(1, Ordering::SeqCst);
-        let answer = answer(StatusCode::OK, &request.uri().to_string());
+        // Nothing but an error answers an upgrade.
+        let answer = answer(StatusCode::NOT_FOUND, &request.uri().to_string());
         async move { answer }
     })
     .await;
@@ -96,8 +101,8 @@ async fn a_connection_is_what_admission_has_made_of_it() {
     let containers = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
     let node = pod_on_node(&client, &pods, kubelet.port, &containers).await;
     let exec = format!("{pods}/p/exec?container=a&command=rm&command=-rf");
-    let (code, _, target) = send(&client, "POST", &exec, &Value::Null).await;
-    assert_eq!((code, &*target), (200, &*format!("/exec/{namespace}/p/a?command=rm&command=-rf")));
+    let asks = async |path: &str| upgrade(&access.endpoint(), path, SPDY).await;
+    assert_eq!(asks(&exec).await, (404, format!("/exec/{namespace}/p/a?command=rm&command=-rf")));
     for path in [format!("{exec}&dryRun=All"), format!("/api/v1/nodes/{node}/proxy/x?dryRun=All")] {
         let (code, body, _) = send(&client, "POST", &path, &Value::Null).await;
         assert_eq!((code, body["message"].as_str()), (400, Some("dryRun is not supported")), "{path}");
@@ -121,7 +126,7 @@ async fn a_connection_is_what_admission_has_made_of_it() {
         json!({"metadata": {"name": namespace}, "spec": {"policyName": namespace, "matchResources": here}});
     create(&client, &format!("{api}/mutatingadmissionpolicybindings"), &binding).await;
     eventually("the policy is in force", || async {
-        send(&client, "POST", &exec, &Value::Null).await.2 == format!("/exec/{namespace}/p/b?command=true")
+        asks(&exec).await.1 == format!("/exec/{namespace}/p/b?command=true")
     })
     .await;
     let before = asked.load(Ordering::SeqCst);
@@ -131,8 +136,71 @@ async fn a_connection_is_what_admission_has_made_of_it() {
     assert_eq!(asked.load(Ordering::SeqCst), before, "it was asked");
     // Ports are those of the options alone, under the kubelet's name.
     let forward = format!("{pods}/p/portforward?ports=80&port=22");
-    let (_, _, target) = send(&client, "POST", &forward, &Value::Null).await;
-    assert_eq!(target, format!("/portForward/{namespace}/p?port=80"));
+    assert_eq!(asks(&forward).await.1, format!("/portForward/{namespace}/p?port=80"));
+}
+
+/// Streams are upgraded connections at both ends, and each kind of them has its own options.
+#[tokio::test]
+async fn a_stream_is_an_upgrade_at_both_ends() {
+    let access = shared().await;
+    let client = access.client().await;
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let kubelet = HttpsServer::start(move |request: Request<Incoming>| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        let target = request.uri().to_string();
+        let code = match &target {
+            target if target.contains("/switches") => StatusCode::SWITCHING_PROTOCOLS,
+            target if target.contains("/accepts") => StatusCode::OK,
+            _ => StatusCode::NOT_FOUND,
+        };
+        let names: Vec<String> = request.headers().keys().map(ToString::to_string).collect();
+        let answer = answer(code, &format!("{target} {}", names.join(" ")));
+        async move { answer }
+    })
+    .await;
+    let namespace = namespace(&client, "streams").await;
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let containers = ["a", "switches", "accepts"].map(|name| json!({"name": name, "image": "x"}));
+    let node = pod_on_node(&client, &pods, kubelet.port, &json!(containers)).await;
+
+    let endpoint = access.endpoint();
+    for stream in ["exec?container=a&command=sh", "attach?container=a", "portforward?ports=80"] {
+        let path = format!("{pods}/p/{stream}");
+        for method in ["GET", "POST"] {
+            let (code, body, _) = send(&client, method, &path, &Value::Null).await;
+            let (reason, message) = (body["reason"].as_str(), body["message"].as_str());
+            let expected = (400, Some("BadRequest"), Some("Upgrade request required"));
+            assert_eq!((code, reason, message), expected, "{method} {stream}");
+        }
+        let (code, text) = upgrade(&endpoint, &path, "upgrade: SPDY/3.1\r\n").await;
+        assert!(code == 400 && text.contains("Upgrade request required"), "{stream}: {code} {text}");
+    }
+    let (code, body, _) = send(&client, "POST", &format!("{pods}/absent/exec"), &Value::Null).await;
+    assert_eq!((code, body["reason"].as_str()), (404, Some("NotFound")));
+    assert_eq!(asked.load(Ordering::SeqCst), 0, "the kubelet was asked");
+
+    // What is no upgrade is not passed on as one, with or without its header.
+    for (container, code) in [("switches", 101), ("accepts", 200)] {
+        let path = format!("{pods}/p/exec?container={container}");
+        let (status, text) = upgrade(&endpoint, &path, SPDY).await;
+        let message = format!("\"message\":\"invalid upgrade response: status code {code}\"");
+        assert!(status == 500 && text.contains(&message), "{container}: {status} {text}");
+    }
+    // Nobody is named to a kubelet by the client, and options of another kind are none.
+    let names = "impersonate_user: root\r\nx_remote_group: a\r\nproxy_authorization: x\r\nx-own: 1\r\n";
+    let path = format!("{pods}/p/attach?container=a&stdin=1&command=sh&tailLines=x");
+    let (code, text) = upgrade(&endpoint, &path, &format!("{SPDY}{names}")).await;
+    let expected = format!("/attach/{namespace}/p/a?input=1 connection content-length host upgrade x-own");
+    let mut words: Vec<&str> = text.split(' ').collect();
+    words[1..].sort_unstable();
+    assert_eq!((code, words.join(" ")), (404, expected));
+    let proxy = format!("/api/v1/nodes/{node}/proxy/x?tailLines=x&ports=y");
+    let (code, body, _) = send(&client, "GET", &proxy, &Value::Null).await;
+    assert_eq!((code, body["message"].as_str()), (400, Some("address not allowed")));
+    let forward = format!("{pods}/p/portforward?ports=80,70000");
+    let (code, text) = upgrade(&endpoint, &forward, SPDY).await;
+    assert!(code == 400 && text.contains("value out of range"), "{code} {text}");
 }
 
 #[tokio::test]
@@ -220,6 +288,53 @@ async fn logs_and_terminals_come_from_the_kubelet() {
     assert_eq!(code, 200, "{body}");
     let (_, body, _) = send(&client, "GET", &format!("{pods}/p/log?container=a"), &Value::Null).await;
     assert!(body["message"].as_str().is_some_and(|m| m.contains("dial tcp [::1]:")), "{body}");
+}
+
+/// Options of a log are judged before the pod is looked for, and a kubelet's certificate is left unverified for
+/// the one request that asks for it.
+#[tokio::test]
+async fn options_of_a_log_are_checked() {
+    let (other, kubelet) = (HttpsServer::start(kubelet).await, HttpsServer::start(kubelet).await);
+    let directory = tempfile::tempdir().expect("directory");
+    let authority = directory.path().join("authority.pem");
+    std::fs::write(&authority, &other.certificate).expect("authority");
+    let flag = format!("--kubelet-certificate-authority={}", authority.display());
+    let server = TestServer::start(&[&flag]).await;
+    let client = server.client().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let log = async |query: &str| send(&client, "GET", &format!("{pods}/p/log?{query}"), &Value::Null).await;
+    // query, what is wrong
+    let rows = [
+        ("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("sinceSeconds=0", "sinceSeconds: Invalid value: 0: must be greater than 0"),
+        ("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0"),
+        (
+            "sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z",
+            "[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
+        ("stream=Stdout", "stream: Forbidden: may not be specified"),
+    ];
+    for (query, errors) in rows {
+        let (code, body, _) = log(query).await;
+        let message = format!("PodLogOptions \"p\" is invalid: {errors}");
+        assert_eq!((code, body["message"].as_str()), (422, Some(&*message)), "{query}");
+        let (reason, kind) = (body["reason"].as_str(), body["details"]["kind"].as_str());
+        assert_eq!((reason, kind), (Some("Invalid"), Some("PodLogOptions")), "{query}");
+    }
+    assert_eq!(log("sinceTime=yesterday").await.0, 400);
+    assert_eq!(log("tailLines=0").await.0, 404);
+
+    pod_on_node(&client, pods, kubelet.port, &json!([{"name": "a", "image": "x"}])).await;
+    for (query, trusted) in [("", false), ("insecureSkipTLSVerifyBackend=true", true), ("tailLines=1", false)]
+    {
+        let (code, body, text) = log(query).await;
+        match trusted {
+            true => assert_eq!((code, &*text), (200, "log of /containerLogs/default/p/a\n")),
+            false => {
+                assert!(code == 500 && body["message"].as_str().is_some_and(|m| m.contains("tls")), "{text}")
+            }
+        }
+    }
 }
 
 /// The end of a client gives its place among the connections back, also where the other side goes on.

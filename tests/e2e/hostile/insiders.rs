@@ -21,16 +21,20 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// The requests to a kubelet: target, then headers.
 type RequestLog = Arc<Mutex<Vec<(String, Vec<String>)>>>;
 
-/// A kubelet that records requests and answers 200, or switches protocols for the container of that name.
+/// A kubelet that records requests and answers 200, or 404 where only an upgrade would do, or switches
+/// protocols for the container of that name.
 async fn kubelet(requests: &RequestLog) -> HttpsServer {
     let requests = requests.clone();
     HttpsServer::start(move |request| {
         let headers = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
         let target = request.uri().to_string();
-        let switches = target.contains("switches");
+        let (switches, is_stream) = (target.contains("switches"), target.starts_with("/exec/"));
         requests.lock().push((target, headers));
         let mut response = Response::new(Full::new(Bytes::from_static(b"from the kubelet")));
         response.headers_mut().insert("access-control-allow-origin", http::HeaderValue::from_static("*"));
+        if is_stream {
+            *response.status_mut() = http::StatusCode::NOT_FOUND;
+        }
         if switches {
             *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
             response.headers_mut().insert("connection", http::HeaderValue::from_static("Upgrade"));
@@ -130,7 +134,7 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
 
     // The request to the kubelet is built from validated parts; the client's input stays a query value.
     requests.lock().clear();
-    let mut proxies = user(&target, "proxies").connect(Protocol::Http1).await.expect("connection");
+    let proxies = user(&target, "proxies");
     // path, the request to the kubelet; empty where there is none
     let rows = [
         (
@@ -140,15 +144,19 @@ async fn requests_forwarded_to_kubelets_are_those_that_were_authorized() {
         ("exec?container=a/../../../run&command=id", None),
         ("exec?container=..&command=id", None),
         ("exec?container=a%2F..%2F..&command=id", None),
-        ("log?container=a&sinceTime=x%26y%3D1%0D%0A", Some("/containerLogs/n/p/a?sinceTime=x%26y%3D1%0D%0A")),
+        ("log?container=a&sinceTime=2026-01-02T03:04:05Z%26y%3D1%0D%0A", None),
+        ("log?container=a&sinceTime=null", Some("/containerLogs/n/p/a?sinceTime=0001-01-01T00%3A00%3A00Z")),
         ("log?container=a&tailLines=1%0D%0Ax", None),
     ];
     for (path, expected) in rows {
-        let reply = proxies.call(&Call::get(format!("{PODS}/p/{path}"))).await.expect("answer");
+        let mut stream = proxies.stream(Protocol::Http1).await.expect("connection");
+        let upgrade = "authorization: Bearer proxies\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\n";
+        say(&mut stream, &format!("GET {PODS}/p/{path} HTTP/1.1\r\nhost: x\r\n{upgrade}\r\n")).await;
+        let answer = head(&mut stream).await;
         let got = requests.lock().drain(..).map(|(target, _)| target).collect::<Vec<_>>();
         match expected {
-            Some(expected) => assert_eq!(got, [expected], "{path}: {}", reply.text()),
-            None => assert!(got.is_empty() || reply.status == 200, "{path}: {got:?}"),
+            Some(expected) => assert_eq!(got, [expected], "{path}: {answer}"),
+            None => assert!(got.is_empty() || answer.starts_with("http/1.1 200"), "{path}: {got:?}"),
         }
         assert!(
             got.iter().all(
@@ -176,7 +184,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     say(&mut stream, &format!("POST {PODS}/p/exec?container=a&command=id HTTP/1.1\r\nhost: x\r\nauthorization: Bearer proxies\r\n{upgrade}{names}content-length: 0\r\n\r\n")).await;
     let answer = head(&mut stream).await;
     assert!(
-        answer.starts_with("http/1.1 200") && !answer.contains("access-control-allow-origin"),
+        answer.starts_with("http/1.1 404") && !answer.contains("access-control-allow-origin"),
         "{answer}"
     );
     let mut body = [0u8; 16];

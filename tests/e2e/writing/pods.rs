@@ -169,6 +169,30 @@ async fn an_eviction_is_admitted_as_an_eviction() {
     assert!(left.code == 404 || left.text.contains("deletionTimestamp"), "{}", left.text);
 }
 
+/// Clients of old send evictions in the version that has no resources any more.
+#[tokio::test]
+async fn evictions_come_in_two_versions() {
+    let client = shared().await.client().await;
+    let pods = format!("/api/v1/namespaces/{}/pods", namespace(&client, "versions").await);
+    // version, code
+    for (version, code) in [("v1", 201), ("v1beta1", 201), ("v1alpha1", 400)] {
+        create(&client, &pods, &pod(version)).await;
+        let eviction = |version: &str, name: &str| {
+            json!({"apiVersion": format!("policy/{version}"), "kind": "Eviction", "metadata": {"name": name},
+                "deleteOptions": {"gracePeriodSeconds": 0}})
+        };
+        let path = format!("{pods}/{version}");
+        let answer = send(&client, "POST", &format!("{path}/eviction"), &eviction(version, version)).await;
+        assert_eq!(answer.code, code, "{version}: {}", answer.text);
+        let is_there = send(&client, "GET", &path, &Value::Null).await.code == 200;
+        assert_eq!(is_there, code == 400, "{version}");
+        let mut other = eviction(version, version);
+        other["kind"] = json!("PodDisruptionBudget");
+        let answer = send(&client, "POST", &format!("{path}/eviction"), &other).await;
+        assert_eq!(answer.code, 400, "{version}: {}", answer.text);
+    }
+}
+
 #[tokio::test]
 async fn what_is_fixed_once_a_pod_is_there() {
     let client = shared().await.client().await;

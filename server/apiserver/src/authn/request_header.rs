@@ -66,8 +66,10 @@ impl RequestHeaders {
     /// Whether a header is read from requests of the proxy.
     pub fn is_read(&self, name: &HeaderName) -> bool {
         let HeaderNames { user, uid, group, extra_prefix } = &self.headers;
-        [user, uid, group].iter().any(|names| names.contains(name))
-            || extra_prefix.iter().any(|prefix| name.as_str().starts_with(prefix.as_str()))
+        let dashed = |name: &str| name.replace('_', "-");
+        let name = dashed(name.as_str());
+        [user, uid, group].iter().any(|names| names.iter().any(|own| dashed(own.as_str()) == name))
+            || extra_prefix.iter().any(|prefix| name.starts_with(&dashed(prefix)))
     }
 
     /// Reloads the authorities.

@@ -141,6 +141,12 @@ impl Context {
         Ok(Context { slot: self.slot.clone(), ..made })
     }
 
+    /// The same request of the server's own as another user, whom admission and authorization by the object
+    /// see. The request itself stays authorized.
+    pub fn acting_as(self, user: User) -> Context {
+        Context { user: Arc::new(user), ..self }
+    }
+
     /// The same request of the server's own for a subresource.
     pub fn at_subresource(self, subresource: &str) -> Context {
         let (namespace, name) = (self.info.namespace.as_str(), self.info.name.as_str());

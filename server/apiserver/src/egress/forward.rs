@@ -1,6 +1,7 @@
 //! A client's request on its way to another server, and the response on its way back: headers of one
 //! connection, streamed bodies, connections joined after an upgrade.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{pin, Pin};
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONNECTION, CONTENT_LENGTH, UPGRADE};
-use hyper::Response;
+use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::Sleep;
@@ -28,6 +29,38 @@ const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-methods",
     "access-control-allow-origin",
 ];
+
+/// Whether `Connection` says that `Upgrade` concerns it (k8s.io/streaming `pkg/httpstream`,
+/// `IsUpgradeRequest`).
+fn names_upgrade(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    values.any(|value| value.to_ascii_lowercase().contains("upgrade"))
+}
+
+/// What a request needs for an upgrade, if it asks for one; otherwise nothing is left of it that the other
+/// side could take for that.
+pub(crate) fn requested_upgrade(upgrade: Option<Upgrade>, headers: &mut HeaderMap) -> Option<Upgrade> {
+    let upgrade = upgrade.filter(|_| names_upgrade(headers));
+    if upgrade.is_none() {
+        headers.remove(UPGRADE);
+    }
+    upgrade
+}
+
+/// Whether a response switches protocols.
+pub(crate) fn has_switched<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && response.headers().contains_key(UPGRADE)
+        && names_upgrade(response.headers())
+}
+
+/// The name of a header as a server reads it that takes `_` for `-`.
+pub(crate) fn dashed(name: &HeaderName) -> Cow<'_, str> {
+    match name.as_str().contains('_') {
+        true => Cow::Owned(name.as_str().replace('_', "-")),
+        false => Cow::Borrowed(name.as_str()),
+    }
+}
 
 /// Removes the headers that concern the client's connection alone; those that ask for an upgrade are
 /// set again.

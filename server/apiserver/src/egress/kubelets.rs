@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use parking_lot::RwLock;
 use rustls::server::VerifierBuilderError;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -61,23 +62,24 @@ fn identity(certificate: &Path, key: &Path) -> Result<ClientCertificate, TlsErro
     Ok((read_certificates(certificate)?, read_key(key)?))
 }
 
-/// Settings of the connections to kubelets, loaded once. Immutable.
+/// Settings of the connections to kubelets. The lock is held for a look-up or a replacement.
 pub struct Kubelets {
-    /// TLS settings for kubelets.
-    pub tls: Arc<ClientConfig>,
+    options: KubeletOptions,
+    loaded: RwLock<Arc<KubeletTls>>,
     /// TLS settings for pods and services proxied over HTTPS: their certificates are not verified, as
     /// upstream.
     pub insecure: Arc<ClientConfig>,
-    /// Types of addresses in order of preference.
-    pub address_types: Vec<String>,
 }
 
-impl Kubelets {
-    /// Loads the files that the flags name.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or certificate and key do not match.
-    pub fn new(options: &KubeletOptions) -> Result<Kubelets, KubeletSetupError> {
+/// TLS settings for kubelets, of the files that the flags name.
+pub(crate) struct KubeletTls {
+    pub verified: Arc<ClientConfig>,
+    /// The same without verification of their certificates, for logs that are asked for so.
+    pub unverified: Arc<ClientConfig>,
+}
+
+impl KubeletTls {
+    fn load(options: &KubeletOptions) -> Result<KubeletTls, KubeletSetupError> {
         let trust = match &options.kubelet_certificate_authority {
             Some(path) => {
                 ServerTrust::Authorities(Arc::new(authorities(path).map_err(KubeletSetupError::Authority)?))
@@ -90,11 +92,58 @@ impl Kubelets {
             }
             _ => None,
         };
+        let same = identity.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()));
+        Ok(KubeletTls { verified: config(trust, identity)?, unverified: config(ServerTrust::Anyone, same)? })
+    }
+}
+
+fn config(
+    trust: ServerTrust,
+    identity: Option<ClientCertificate>,
+) -> Result<Arc<ClientConfig>, KubeletSetupError> {
+    tls::config(trust, identity).map_err(|error| KubeletSetupError::Client(error.into()))
+}
+
+impl Kubelets {
+    /// Loads the files that the flags name.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or certificate and key do not match.
+    pub fn new(options: &KubeletOptions) -> Result<Kubelets, KubeletSetupError> {
         Ok(Kubelets {
-            tls: tls::config(trust, identity).map_err(|error| KubeletSetupError::Client(error.into()))?,
-            insecure: tls::config(ServerTrust::Anyone, None)
-                .map_err(|error| KubeletSetupError::Client(error.into()))?,
-            address_types: options.kubelet_preferred_address_types.clone(),
+            options: options.clone(),
+            loaded: RwLock::new(Arc::new(KubeletTls::load(options)?)),
+            insecure: config(ServerTrust::Anyone, None)?,
         })
+    }
+
+    /// The files that the flags name.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let KubeletOptions {
+            kubelet_client_certificate,
+            kubelet_client_key,
+            kubelet_certificate_authority,
+            ..
+        } = &self.options;
+        let files = [kubelet_client_certificate, kubelet_client_key, kubelet_certificate_authority];
+        files.into_iter().flatten().cloned().collect()
+    }
+
+    /// Loads them again; new connections use them.
+    ///
+    /// # Errors
+    /// As [`Kubelets::new`]; the previous ones stay in use.
+    pub fn reload(&self) -> Result<(), KubeletSetupError> {
+        *self.loaded.write() = Arc::new(KubeletTls::load(&self.options)?);
+        Ok(())
+    }
+
+    pub(crate) fn tls(&self) -> Arc<KubeletTls> {
+        self.loaded.read().clone()
+    }
+
+    /// Types of addresses in order of preference.
+    pub(crate) fn address_types(&self) -> &[String] {
+        &self.options.kubelet_preferred_address_types
     }
 }

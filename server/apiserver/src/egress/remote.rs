@@ -389,7 +389,7 @@ fn copy(request: &Request<RemoteBody>) -> Option<Request<RemoteBody>> {
 
 /// Whether a header names a user to a server that trusts this one, also to one that takes `_` for `-`.
 pub(crate) fn names_user(header: &HeaderName) -> bool {
-    let name = header.as_str().replace('_', "-");
+    let name = super::forward::dashed(header);
     [USER, UID, GROUP].iter().any(|own| own.as_str() == name) || name.starts_with(EXTRA_PREFIX)
 }
 

@@ -64,7 +64,7 @@ impl ObjectBody<'_> {
 
     fn decode(cx: &Context, bytes: &[u8]) -> Result<Decoded, ApiError> {
         let resource = &cx.resource;
-        decode(cx, bytes, resource.schema, resource.root, &resource.row.gvk())
+        decode(cx, bytes, resource.schema, resource.root, (&resource.row.gvk(), None))
     }
 }
 
@@ -73,13 +73,22 @@ impl ObjectBody<'_> {
 ///
 /// # Errors
 /// Those of [`ObjectBody::read`].
-pub async fn read_as(
+pub async fn read_as(cx: &Context, incoming: RequestBody, kind: (&GVK, TypeId)) -> Result<Value, ApiError> {
+    read_as_either(cx, incoming, kind, None).await
+}
+
+/// The same, also in another version of the kind that has the same fields.
+///
+/// # Errors
+/// As [`read_as`].
+pub(crate) async fn read_as_either(
     cx: &Context,
     incoming: RequestBody,
     (gvk, root): (&GVK, TypeId),
+    other: Option<&GVK>,
 ) -> Result<Value, ApiError> {
     let bytes = read(cx, incoming).await?;
-    let decoded = decode(cx, &bytes, schema::builtin(), root, gvk)?;
+    let decoded = decode(cx, &bytes, schema::builtin(), root, (gvk, other))?;
     cx.audit.request_object(&decoded.tree, |_| {});
     decoded.warnings.into_iter().for_each(|text| cx.warnings.add(text));
     Ok(decoded.tree)
@@ -164,7 +173,8 @@ pub(crate) fn accepts_objects(cx: &Context) -> Accepts {
     }
 }
 
-/// Decodes the body of a create or update as an object of the resource (or of a subresource's kind).
+/// Decodes the body of a create or update as an object of the resource (or of a subresource's kind). With
+/// another version, an object of that is one of the expected kind.
 ///
 /// # Errors
 /// 400 when it cannot be decoded or has another kind, 415 for another media type.
@@ -173,17 +183,19 @@ fn decode(
     bytes: &[u8],
     schema: &Schema,
     root: TypeId,
-    expected: &GVK,
+    (expected, other): (&GVK, Option<&GVK>),
 ) -> Result<Decoded, ApiError> {
+    let check_kind = |api_version: &str, kind: &str| {
+        let is_other = |other: &&GVK| other.api_version() == api_version;
+        check_kind(other.filter(is_other).unwrap_or(expected), api_version, kind)
+    };
     let encoding = object_encoding(cx, accepts_objects(cx))?;
     if let Some(custom) = cx.resource.custom.as_ref().filter(|_| *expected == cx.resource.row.gvk()) {
         return decode_custom(cx, custom, bytes, encoding, expected);
     }
     let options = DecodeOptions { strict: cx.query.field_validation != "Ignore" };
     let decoded = parse(bytes, encoding, schema, root, &options, |envelope| match envelope {
-        Some(envelope) => {
-            check_kind(expected, &envelope.api_version, &envelope.kind).map(|()| Some(expected))
-        }
+        Some(envelope) => check_kind(&envelope.api_version, &envelope.kind).map(|()| Some(expected)),
         None => Ok(Some(expected)),
     });
     let json::Decoded { value: mut tree, strict } = decoded.map_err(|error| match error {
@@ -192,7 +204,7 @@ fn decode(
         BodyDecodeError::Refused(error) => error,
     })?;
     let text = |key: &str| tree.str_at(&[key]).unwrap_or_default();
-    check_kind(expected, text("apiVersion"), text("kind"))?;
+    check_kind(text("apiVersion"), text("kind"))?;
     if let Some(object) = tree.as_object_mut() {
         object.insert("apiVersion", expected.api_version());
         object.insert("kind", expected.kind.clone());

@@ -26,6 +26,7 @@ pub async fn update(
         uid_is_precondition: false,
         creates: false,
         managed_fields: ManagedFields::Track,
+        shown_as: None,
     };
     write::update_object(cx, update).await.map(|_| ())
 }
@@ -66,13 +67,20 @@ pub async fn ensure(
     tree: Value,
 ) -> Result<(), ApiError> {
     let name = metadata_text(&tree, "name").to_owned();
-    let cx = Context::internal(server, resource, namespace, &name, Verb::Create)?;
+    ensure_as(&Context::internal(server, resource, namespace, &name, Verb::Create)?, tree).await
+}
+
+/// Creates the object that `cx` names, unless it is there.
+///
+/// # Errors
+/// When it cannot be written.
+pub async fn ensure_as(cx: &Context, tree: Value) -> Result<(), ApiError> {
     if cx.record(&cx.info.object_key(&cx.resource)?).await?.is_some() {
         return Ok(());
     }
     let tree = conform(&cx.resource, tree)?;
     let mut source = |_: Option<&Value>| Ok(tree.clone());
-    match write::create_object(&cx, &mut source, ManagedFields::Track).await {
+    match write::create_object(cx, &mut source, ManagedFields::Track).await {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
         Err(error) if error.code == 409 => Ok(()),

@@ -75,6 +75,7 @@ pub(super) async fn patch(cx: Box<Context>, incoming: RequestBody) -> Result<Res
         uid_is_precondition: false,
         creates: is_apply && cx.info.subresource.is_empty(),
         managed_fields: if is_apply { ManagedFields::Applied } else { ManagedFields::Track },
+        shown_as: None,
     };
     let (code, written) = match write::update_object(&cx, update).await? {
         Updated::Existing(written) => (StatusCode::OK, written),

@@ -9,7 +9,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::patch::PatchedType;
 use super::respond::respond;
-use super::write::{self, ManagedFields, Update, Updated};
+use super::write::{self, ManagedFields, ShownAs, Update, Updated};
 use super::{body, patch, Context};
 use crate::managed_fields::ScaleOwners;
 use crate::representation::{Item, Representation};
@@ -114,13 +114,39 @@ async fn set(
         owners.store_in_parent(&after, &mut new)?;
         Ok(new)
     };
-    // The owners have already been copied from the Scale.
-    let managed_fields = ManagedFields::Applied;
-    let update =
-        Update { transform: &mut transform, uid_is_precondition: true, creates: false, managed_fields };
+    let update = Update {
+        transform: &mut transform,
+        uid_is_precondition: true,
+        creates: false,
+        // The owners have already been copied from the Scale.
+        managed_fields: ManagedFields::Applied,
+        shown_as: Some(&Scaled { cx, owners: &owners }),
+    };
     let (Updated::Existing(written) | Updated::Created(written)) = write::update_object(cx, update).await?;
     let item = Item::new(&written.value, written.revision.unwrap_or_default())?;
     answer(representation, &to_scale(&cx.resource, &representation.tree(&item)?))
+}
+
+/// The Scale in place of what is scaled.
+struct Scaled<'a> {
+    cx: &'a Context,
+    owners: &'a ScaleOwners<'a>,
+}
+
+impl ShownAs for Scaled<'_> {
+    fn show(&self, object: &Value) -> Result<Value, ApiError> {
+        let mut scale = to_scale(&self.cx.resource, object);
+        self.owners.copy_to_scale(object, &mut scale)?;
+        Ok(scale)
+    }
+
+    fn store(&self, shown: Value, object: &mut Value) -> Result<(), ApiError> {
+        let (_, root) = kind()?;
+        let scale = json::conform(shown, schema::builtin(), root, &DecodeOptions::default());
+        let scale = scale.map_err(ApiError::internal)?.value;
+        *object = replace_replicas(self.cx, object, &scale)?;
+        self.owners.store_in_parent(&scale, object)
+    }
 }
 
 fn answer(representation: &Representation, scale: &Value) -> Result<Response<Body>, ApiError> {

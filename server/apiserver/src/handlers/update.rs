@@ -20,6 +20,7 @@ pub(super) async fn update(cx: Box<Context>, incoming: RequestBody) -> Result<Re
         uid_is_precondition: true,
         creates: cx.resource.strategy.create_on_update && cx.info.subresource.is_empty(),
         managed_fields: ManagedFields::Track,
+        shown_as: None,
     };
     let (code, written) = match write::update_object(&cx, update).await? {
         Updated::Existing(written) => (StatusCode::OK, written),

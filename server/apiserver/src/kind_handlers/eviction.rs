@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 
 use hyper::{Response, StatusCode};
 use plinth_codec::negotiate::Shape;
+use plinth_codec::schema::GVK;
 use plinth_codec::selector::LabelSelector;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
@@ -33,7 +34,8 @@ pub(super) async fn evict(cx: Box<Context>, incoming: RequestBody) -> Result<Res
     let representation = cx.representation(Shape::Object)?;
     cx.query.check_write_options("CreateOptions")?;
     let (gvk, root) = body::builtin_kind("policy", "v1", "Eviction")?;
-    let mut eviction = body::read_as(&cx, incoming, (&gvk, root)).await?;
+    let before = GVK::new("policy", "v1beta1", "Eviction");
+    let mut eviction = body::read_as_either(&cx, incoming, (&gvk, root), Some(&before)).await?;
     wipe_system_fields(&mut eviction)?;
     match_namespace(&cx.resource, &cx.info, &mut eviction)?;
     let mut call = AdmissionRequest::new(&cx, Operation::Create, None);

@@ -22,7 +22,7 @@ use plinth_registry::{object_key, ResourceType};
 use plinth_storage::encode_object;
 use plinth_storage::ObjectCache;
 
-pub(crate) use usage::Counted;
+pub(crate) use usage::{attributes_classes, Counted};
 
 /// Upstream's name of the plugin.
 pub(super) const NAME: &str = "ResourceQuota";
@@ -44,7 +44,9 @@ pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Val
     let counted = Counted::new(resource);
     let used = usage::of(counted, object);
     for quota in quotas {
-        let charge = charge(&quota, counted, object, call.old, &used);
+        // What has happened to an object is counted and not refused.
+        let is_limit = call.cx.info.subresource != "status";
+        let charge = charge(&quota, counted, (object, call.old), &used, is_limit);
         let charge = charge.map_err(|why| call.forbidden(object, &why))?;
         if let (Some(used), false) = (charge, call.dry_run) {
             write(call, &quota, &used)?;
@@ -66,19 +68,20 @@ fn counts(call: &Call<'_>, object: &Value) -> bool {
     let subresource = call.cx.info.subresource.as_str();
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
     match (call.cx.resource.group(), call.cx.resource.plural(), subresource) {
-        ("", "pods", "resize") | ("", "services" | "persistentvolumeclaims", "") => true,
+        ("", "pods", "resize") | ("", "services", "") | ("", "persistentvolumeclaims", "" | "status") => true,
         ("", "pods", "") => call.old.is_some_and(|old| ends(old) != ends(object)),
         _ => false,
     }
 }
 
-/// The quota's usage including the object; `None` if it does not change.
+/// The quota's usage including the object; `None` if it does not change. Without `is_limit` the quota may be
+/// exceeded.
 fn charge(
     quota: &Value,
     counted: Counted<'_>,
-    object: &Value,
-    old: Option<&Value>,
+    (object, old): (&Value, Option<&Value>),
     usage: &ResourceList,
+    is_limit: bool,
 ) -> Result<Option<ResourceList>, String> {
     let name = metadata_text(quota, "name");
     let hard = ResourceList::of(quota.at(&["status", "hard"]));
@@ -114,7 +117,7 @@ fn charge(
     used.add(&charged);
     let exceeded = charged.0.keys().filter(|name| used.get(name) > hard.get(name));
     let exceeded: Vec<&str> = exceeded.map(String::as_str).collect();
-    if exceeded.is_empty() {
+    if exceeded.is_empty() || !is_limit {
         return Ok(Some(used));
     }
     let shown = |amounts: &ResourceList| {
@@ -146,7 +149,10 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(),
 /// Whether an update changes the usage of an object, or the scopes that it matches.
 pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value) -> bool {
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
-    usage::of(counted, new) != usage::of(counted, old) || ends(new) != ends(old)
+    let is_claim = counted.builtin() == Some(("", "persistentvolumeclaims"));
+    usage::of(counted, new) != usage::of(counted, old)
+        || ends(new) != ends(old)
+        || is_claim && usage::attributes_classes(new) != usage::attributes_classes(old)
 }
 
 /// Sets `status.used`.
@@ -237,7 +243,7 @@ mod tests {
         ];
         for (hard, used, pod, expected) in rows {
             let (pods, pod) = (Counted::of_builtin("", "pods"), parse(pod));
-            let outcome = charge(&quota(hard, used), pods, &pod, None, &usage::of(pods, &pod));
+            let outcome = charge(&quota(hard, used), pods, (&pod, None), &usage::of(pods, &pod), true);
             let shown = outcome.map(|used| {
                 used.map(|used| {
                     let all = used.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
@@ -255,13 +261,14 @@ mod tests {
         };
         let quota = quota(r#"{"requests.storage":"3Gi"}"#, r#"{"requests.storage":"2Gi"}"#);
         let about = Counted::of_builtin("", "persistentvolumeclaims");
-        let change = |new: &str, old: &str| {
+        let change = |new: &str, old: &str, is_limit| {
             let new = claim(new);
-            charge(&quota, about, &new, Some(&claim(old)), &usage::of(about, &new))
+            charge(&quota, about, (&new, Some(&claim(old))), &usage::of(about, &new), is_limit)
         };
-        assert!(change("3Gi", "2Gi").unwrap().is_some());
-        assert!(change("4Gi", "2Gi").is_err());
-        assert!(change("1Gi", "2Gi").unwrap().is_none());
+        assert!(change("3Gi", "2Gi", true).unwrap().is_some());
+        assert!(change("4Gi", "2Gi", true).is_err());
+        assert!(change("4Gi", "2Gi", false).unwrap().is_some());
+        assert!(change("1Gi", "2Gi", true).unwrap().is_none());
     }
 
     #[test]

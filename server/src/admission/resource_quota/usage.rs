@@ -3,7 +3,7 @@
 //! Upstream: kubernetes `pkg/quota/v1/evaluator/core`. Objects of every namespaced resource count as
 //! `count/PLURAL.GROUP`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plinth_codec::quantity::Quantity;
 use plinth_codec::selector::LabelSelector;
@@ -255,13 +255,26 @@ pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> b
     plain.chain(selected).all(|(scope, operator, values)| match counted.builtin() {
         Some(("", "pods")) => pod_in_scope(object, scope, operator, values),
         Some(("", "persistentvolumeclaims")) if scope == "VolumeAttributesClass" => {
-            let class = |path: &[&str]| object.str_at(path).filter(|class| !class.is_empty());
-            let named = class(&["spec", "volumeAttributesClassName"])
-                .or_else(|| class(&["status", "currentVolumeAttributesClassName"]));
-            matches_name(scope, operator, values, named)
+            let classes = attributes_classes(object);
+            let matches = |class: Option<&str>| matches_name(scope, operator, values, class);
+            match classes.is_empty() {
+                true => matches(None),
+                false => classes.iter().any(|class| matches(Some(class))),
+            }
         }
         _ => false,
     })
+}
+
+/// The volume attributes classes that a claim asks for, has, or is being changed to. It counts in the scope of
+/// each.
+pub(crate) fn attributes_classes(claim: &Value) -> BTreeSet<&str> {
+    let paths: [&[&str]; 3] = [
+        &["spec", "volumeAttributesClassName"],
+        &["status", "currentVolumeAttributesClassName"],
+        &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
+    ];
+    paths.iter().filter_map(|path| claim.str_at(path)).filter(|class| !class.is_empty()).collect()
 }
 
 fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: Option<&Value>) -> bool {
@@ -415,6 +428,28 @@ mod tests {
                 expected,
                 "{spec} {pod}"
             );
+        }
+        let claim = parse(
+            r#"{"spec":{"volumeAttributesClassName":"new"},"status":{"currentVolumeAttributesClassName":"old","modifyVolumeStatus":{"targetVolumeAttributesClassName":"between"}}}"#,
+        );
+        // operator, values, whether the claim is in scope, whether one without a class is
+        let rows = [
+            ("In", r#"["new"]"#, true, false),
+            ("In", r#"["old"]"#, true, false),
+            ("In", r#"["between"]"#, true, false),
+            ("In", r#"["other"]"#, false, false),
+            ("NotIn", r#"["new","old"]"#, true, true),
+            ("NotIn", r#"["new","old","between"]"#, false, true),
+            ("Exists", "[]", true, false),
+            ("DoesNotExist", "[]", false, true),
+        ];
+        for (operator, values, expected, without) in rows {
+            let quota = parse(&format!(
+                r#"{{"spec":{{"scopeSelector":{{"matchExpressions":[{{"scopeName":"VolumeAttributesClass","operator":"{operator}","values":{values}}}]}}}}}}"#
+            ));
+            let claims = Counted::of_builtin("", "persistentvolumeclaims");
+            assert_eq!(in_scope(&quota, claims, &claim), expected, "{operator} {values}");
+            assert_eq!(in_scope(&quota, claims, &parse("{}")), without, "{operator} {values}");
         }
         let scoped = parse(r#"{"spec":{"scopes":["BestEffort"]}}"#);
         assert!(!in_scope(&scoped, Counted::of_builtin("", "services"), &parse("{}")));

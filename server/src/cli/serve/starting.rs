@@ -384,6 +384,12 @@ fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<C
     watched.push(WatchedFiles::new("proxy client certificate", server.remote_apis.files(), move || {
         proxying.remote_apis.reload()
     }));
+    let connecting = server.clone();
+    watched.push(WatchedFiles::new(
+        "kubelet client certificate and authority",
+        server.kubelets.files(),
+        move || connecting.kubelets.reload(),
+    ));
     server.spawn(reload::watch_files(watched));
 }
 

@@ -8,10 +8,11 @@ use plinth_codec::{base64_text, Value};
 use time::OffsetDateTime;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::super::accounts;
 use super::request::RESOURCE;
 use crate::reconciler::Action;
 use plinth_api::{metadata_text, ApiError, Verb};
-use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::context::Server;
 use plinth_apiserver::handlers::delete;
 use plinth_pki::parse_certificates;
 
@@ -27,7 +28,8 @@ pub(super) async fn clean(server: &Arc<Server>, request: &Value) -> Result<Actio
     if !is_over(request, OffsetDateTime::now_utc()) {
         return Ok(Action::RequeueAfter(PERIOD));
     }
-    let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Delete)?;
+    let cx =
+        accounts::CERTIFICATES.request(server, RESOURCE, "", metadata_text(request, "name"), Verb::Delete)?;
     match delete::delete_one(&cx, "Background", metadata_text(request, "uid"), None).await {
         // Deleted, or replaced by another one of that name, whose event has added its key.
         Err(error) if !matches!(error.code, 404 | 409) => Err(error),

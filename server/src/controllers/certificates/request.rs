@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plinth_codec::{tree, Value};
 
+use super::super::accounts;
 use plinth_api::{metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::internal;
@@ -31,7 +32,8 @@ pub(super) async fn update(
     change: impl Fn(&mut Value) + Send + Sync,
 ) -> Result<(), ApiError> {
     let cx = Context::internal(server, RESOURCE, "", metadata_text(request, "name"), Verb::Update)?
-        .at_subresource(subresource);
+        .at_subresource(subresource)
+        .acting_as(accounts::CERTIFICATES.user());
     let transform = |_: Option<&Value>| {
         let mut new = request.clone();
         change(&mut new);

@@ -8,6 +8,7 @@ use plinth_codec::Value;
 use plinth_engine::At;
 use tokio::task::JoinSet;
 
+use super::super::accounts;
 use super::graph::Graph;
 use super::references::{Finalizer, Uid};
 use super::verdict::{self, Deletion, Verdict};
@@ -126,6 +127,7 @@ async fn delete(
         None => "Background",
     };
     let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Delete);
+    let cx = cx.acting_as(accounts::GARBAGE_COLLECTOR.user());
     ignore_not_found(delete::delete_one(&cx, propagation, &deletion.uid, revision).await)
 }
 
@@ -140,6 +142,7 @@ async fn change_metadata(
     let Some((resource, namespace, name)) = verdict::resource_of(&registry, key) else { return Ok(()) };
     let row = &resource.row;
     let cx = Context::of_resource(server, &registry, resource, (namespace, name), Verb::Update);
+    let cx = cx.acting_as(accounts::GARBAGE_COLLECTOR.user());
     let transform = |live: Option<&Value>| {
         let mut object = live.cloned().unwrap_or_default();
         if uid.is_some_and(|uid| uid != metadata_text(&object, "uid")) {

@@ -14,7 +14,8 @@ use hyper::{Method, Request, StatusCode};
 use percent_encoding::{utf8_percent_encode, NON_ALPHANUMERIC};
 use plinth_codec::{json, Value};
 
-use plinth_api::{finalizers, metadata_text, User, AUTHENTICATED_GROUP, SERVICE_ACCOUNTS_GROUP};
+use crate::controllers::accounts;
+use plinth_api::{finalizers, metadata_text};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::remote::RemoteAnswer;
@@ -24,8 +25,6 @@ use plinth_registry::{compare_versions, RemoteResource, RemoteVersion};
 const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), answer: 8 << 20 };
 /// Objects of a kind that are read in one pass; further passes follow.
 const PAGE: usize = 500;
-const ACCOUNT: &str = "system:serviceaccount:kube-system:namespace-controller";
-const ACCOUNT_GROUP: &str = "system:serviceaccounts:kube-system";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const METADATA: HeaderValue = HeaderValue::from_static(
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
@@ -133,7 +132,7 @@ impl Deletion<'_> {
     }
 
     async fn call(&self, method: Method, path: &str) -> Result<RemoteAnswer, String> {
-        let user = User::new(ACCOUNT, &[SERVICE_ACCOUNTS_GROUP, ACCOUNT_GROUP, AUTHENTICATED_GROUP]);
+        let user = accounts::NAMESPACES.user();
         let body = if method == Method::DELETE { Bytes::from_static(BACKGROUND) } else { Bytes::new() };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

@@ -39,6 +39,15 @@ impl<F: FnMut(Option<&Value>) -> Result<Value, ApiError> + Send> Transform for F
     }
 }
 
+/// What a subresource shows in place of an object, which admission gets then.
+pub(super) trait ShownAs: Send + Sync {
+    /// The object as the subresource shows it.
+    fn show(&self, object: &Value) -> Result<Value, ApiError>;
+
+    /// Takes over what admission has made of it.
+    fn store(&self, shown: Value, object: &mut Value) -> Result<(), ApiError>;
+}
+
 /// How often a write is tried again when another one came between. Each round somebody wins, so this is
 /// reached only by hundreds of writers of one object.
 const ATTEMPTS: usize = 256;

@@ -7,7 +7,7 @@ use super::commit::{Commit, Committed};
 use super::create::create_object;
 use super::{
     custom_errors, dedup_owners, refuse_errors, should_retry_on_latest, warn, Attempts, ManagedFields,
-    Transform, Written, AFTER_ADMISSION,
+    ShownAs, Transform, Written, AFTER_ADMISSION,
 };
 use crate::authz::authorized;
 use crate::context::{AdmissionRequest, Context, Operation, Write};
@@ -31,6 +31,8 @@ pub(in crate::handlers) struct Update<'a> {
     pub creates: bool,
     /// Who sets `managedFields`.
     pub managed_fields: ManagedFields,
+    /// What admission gets in place of the object.
+    pub shown_as: Option<&'a dyn ShownAs>,
 }
 
 /// What an update found and did.
@@ -114,14 +116,17 @@ async fn update_once(
     let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = update.transform.make(Some(&old)).await?;
     check_preconditions(cx, update, &new, &old)?;
-    let call = AdmissionRequest::new(cx, Operation::Update, Some(&old));
-    admit(cx, update.managed_fields, &call, &mut new, &old).await?;
+    let shown_as = update.shown_as;
+    let shown_old = shown_as.map(|shown_as| shown_as.show(&old)).transpose()?;
+    let call = AdmissionRequest::new(cx, Operation::Update, Some(shown_old.as_ref().unwrap_or(&old)));
+    admit(cx, (update.managed_fields, shown_as), &call, &mut new, &old).await?;
     cx.kind_handler.check_grant(Write { cx, new: &new, old: Some(&old) }).await?;
     prepare(cx, &mut new, &old);
     let allocated = cx.kind_handler.allocate(cx, Some(&old), &mut new).await?;
     count_generation(&cx.resource, &cx.info.subresource, &mut new, &old);
     validate_change(cx, &new, &old).await?;
-    cx.server.admission.validate(&call, &new).await?;
+    let shown = shown_as.map(|shown_as| shown_as.show(&new)).transpose()?;
+    cx.server.admission.validate(&call, shown.as_ref().unwrap_or(&new)).await?;
     // The last finalizer has gone from an object that waits to be deleted.
     let delete =
         is_deleting(&new) && finalizers(&new).is_empty() && !(cx.resource.strategy.deletion.is_held)(&new);
@@ -143,7 +148,7 @@ async fn update_once(
 /// Fills in what the server fills in, and lets admission change the object.
 async fn admit(
     cx: &Context,
-    managed_fields: ManagedFields,
+    (managed_fields, shown_as): (ManagedFields, Option<&dyn ShownAs>),
     call: &AdmissionRequest<'_>,
     new: &mut Value,
     old: &Value,
@@ -162,7 +167,17 @@ async fn admit(
     let was_reset = !sent.is_empty();
     restore_sent(new, sent);
     let requester_fields = cx.kind_handler.requester_only_fields(new);
-    let may_have_changed = cx.server.admission.mutate(call, new).await?;
+    let may_have_changed = match shown_as {
+        None => cx.server.admission.mutate(call, new).await?,
+        Some(shown_as) => {
+            let mut shown = shown_as.show(new)?;
+            let may_have_changed = cx.server.admission.mutate(call, &mut shown).await?;
+            if may_have_changed {
+                shown_as.store(shown, new)?;
+            }
+            may_have_changed
+        }
+    };
     if may_have_changed {
         dedup_owners(cx, new, AFTER_ADMISSION);
         strategy.default(new);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use hyper::body::Body as HttpBody;
 use hyper::client::conn::http1::SendRequest;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use plinth_codec::url::join_host_port;
 
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
+use super::redirect::below_proxy;
 use crate::context::Context;
 use crate::egress::connection::{dial, handshake, secure, ConnectError};
 use crate::egress::forward::{self, ForwardedBody};
@@ -18,6 +19,9 @@ use plinth_http::{Body, RequestBody, Upgrade};
 
 /// Longest time to establish a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The path under which a client sees what a proxy answers.
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Forwards the request and returns the response.
 ///
@@ -32,7 +36,7 @@ pub(super) async fn forward(
     let unreachable = |why: String| {
         let message = format!("{}: {why}", destination.failure);
         match destination.scheme {
-            Scheme::Kubelet => ApiError::internal(message),
+            Scheme::Kubelet | Scheme::UnverifiedKubelet => ApiError::internal(message),
             _ => ApiError::new(503, Reason::ServiceUnavailable, message),
         }
     };
@@ -41,6 +45,10 @@ pub(super) async fn forward(
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     let is_proxy_header = |name: &HeaderName| cx.server.authenticator.is_proxy_header(name);
     *request.headers_mut() = headers(&cx.headers, &destination, is_proxy_header)?;
+    let proxied = destination.guarded.then(|| Proxied::of(cx, &destination));
+    if let Some(proxied) = &proxied {
+        proxied.set_headers(request.headers_mut());
+    }
     let Connected { mut sender, slot } = match connect(cx, &destination).await {
         Ok(connected) => connected,
         Err(ConnectFailure::Refused(error)) => return Err(error),
@@ -48,7 +56,12 @@ pub(super) async fn forward(
     };
     let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
-        (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => Ok(forward::join(upgrade, response, slot)),
+        (_, Some(upgrade)) if forward::has_switched(&response) => Ok(forward::join(upgrade, response, slot)),
+        // An error is passed on. Upstream's own is no API status.
+        (status, Some(_)) if status.as_u16() < 400 => {
+            let what = format!("invalid upgrade response: status code {}", status.as_u16());
+            Err(ApiError::new(500, Reason::Unknown, what))
+        }
         // A client that did not request an upgrade would parse what follows as a response.
         (StatusCode::SWITCHING_PROTOCOLS, None) => {
             Err(unreachable("the backend switched protocols unasked".into()))
@@ -56,8 +69,55 @@ pub(super) async fn forward(
         _ => {
             let (mut parts, body) = response.into_parts();
             forward::response_headers(&mut parts.headers);
+            if let Some(proxied) = &proxied {
+                proxied.keep_below(&mut parts.headers);
+            }
             // The connection lives as long as its body.
             Ok(Response::from_parts(parts, ForwardedBody::new(body, (sender, slot)).into_body()))
+        }
+    }
+}
+
+/// A request to a proxy: what its server and its client know of each other.
+struct Proxied {
+    /// The path of the proxy.
+    prefix: String,
+    /// Path of the request to the server.
+    path: String,
+    /// Host and port of the server.
+    backend: String,
+    /// The host that the client has asked.
+    asked: String,
+}
+
+impl Proxied {
+    fn of(cx: &Context, destination: &Destination) -> Proxied {
+        let whole = cx.uri.path();
+        let asked = cx.uri.authority().map(|authority| authority.as_str()).or_else(|| cx.header(HOST));
+        Proxied {
+            prefix: whole.strip_suffix(&*cx.info.tail).unwrap_or(whole).to_owned(),
+            path: destination.target.split('?').next().unwrap_or_default().to_owned(),
+            backend: join_host_port(&destination.host, destination.port),
+            asked: asked.unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// As upstream: the host that the client has asked, and the path under which it sees the answer.
+    fn set_headers(&self, headers: &mut HeaderMap) {
+        let uri = format!("{}{}", self.prefix, self.path);
+        for (name, text) in [(HOST, &self.asked), (FORWARDED_URI, &uri)] {
+            if let (Ok(value), false) = (HeaderValue::try_from(text), text.is_empty()) {
+                headers.insert(name, value);
+            }
+        }
+    }
+
+    /// Changes a redirect to another page of the server, so that the client gets there.
+    fn keep_below(&self, headers: &mut HeaderMap) {
+        let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
+        let changed = location.and_then(|l| below_proxy(l, &self.prefix, &self.backend, &self.asked));
+        if let Some(value) = changed.and_then(|location| HeaderValue::try_from(location).ok()) {
+            headers.insert(LOCATION, value);
         }
     }
 }
@@ -117,10 +177,12 @@ where
 {
     let is_allowed = |address| !destination.guarded || is_proxyable(address);
     let stream = dial(&destination.host, destination.port, is_allowed).await?;
+    let of_kubelets = cx.server.kubelets.tls();
     let tls = match destination.scheme {
         Scheme::Http => return handshake(Box::new(stream)).await,
         Scheme::Https => &cx.server.kubelets.insecure,
-        Scheme::Kubelet => &cx.server.kubelets.tls,
+        Scheme::Kubelet => &of_kubelets.verified,
+        Scheme::UnverifiedKubelet => &of_kubelets.unverified,
     };
     handshake(secure(stream, tls, &destination.host).await?).await
 }
@@ -134,13 +196,10 @@ fn headers(
 ) -> Result<HeaderMap, ApiError> {
     let mut headers = given.clone();
     forward::request_headers(&mut headers);
-    for name in [AUTHORIZATION, PROXY_AUTHORIZATION, HeaderName::from_static("x-forwarded-for")] {
-        headers.remove(name);
-    }
     forward::remove_headers(&mut headers, |name| {
-        // The other side may take `_` for `-`.
-        let spelled = name.as_str().replace('_', "-");
+        let spelled = forward::dashed(name);
         ["impersonate-", "x-remote-"].iter().any(|prefix| spelled.starts_with(prefix))
+            || ["authorization", "proxy-authorization", "x-forwarded-for"].contains(&&*spelled)
             || is_proxy_header(name)
     });
     let host = join_host_port(&destination.host, destination.port);
@@ -186,8 +245,11 @@ mod tests {
             ("x-remote-extra-a", "b"),
             ("x_remote_user", "root"),
             ("impersonate_user", "root"),
+            ("impersonate-extra_a", "b"),
+            ("proxy_authorization", "Basic x"),
             ("x-own-user", "root"),
             ("x-forwarded-for", "10.0.0.1"),
+            ("x_forwarded_for", "10.0.0.1"),
             ("connection", "Upgrade, X-Hop, Content-Length"),
             ("content-length", "0"),
             ("x-hop", "of this connection"),

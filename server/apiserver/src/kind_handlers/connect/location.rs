@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use plinth_codec::Value;
 
+use super::log_options;
 use crate::context::Context;
 use crate::egress::resolver::{find_endpoint, Address};
 use plinth_api::{metadata_text, ApiError, Reason, Verb};
@@ -25,6 +26,8 @@ pub(super) enum Scheme {
     Https,
     /// TLS as configured by the kubelet flags.
     Kubelet,
+    /// The same without verification of the kubelet's certificate.
+    UnverifiedKubelet,
 }
 
 /// Address and request target.
@@ -114,7 +117,7 @@ fn kubelet(node: &Value, preferred: &[String]) -> Result<(String, u16), String> 
 async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destination, ApiError> {
     let node = read(cx, "nodes", node).await?;
     // Upstream's error has no reason: it is not an API status.
-    let (host, port) = kubelet(&node, &cx.server.kubelets.address_types)
+    let (host, port) = kubelet(&node, cx.server.kubelets.address_types())
         .map_err(|why| ApiError::new(500, Reason::Unknown, why))?;
     Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
@@ -186,16 +189,20 @@ pub(super) async fn of_container(
     }
     let query = match subresource {
         "portforward" => port_query(options),
-        "log" => log_query(options),
+        "log" => log_options::query(options),
         _ => stream_query(options),
     };
     if !query.is_empty() {
         target = format!("{target}?{query}");
     }
-    kubelet_of(cx, node, target).await.map(Some)
+    let mut destination = kubelet_of(cx, node, target).await?;
+    if subresource == "log" && log_options::skips_verification(options) {
+        destination.scheme = Scheme::UnverifiedKubelet;
+    }
+    Ok(Some(destination))
 }
 
-fn flag(options: &Value, key: &str) -> bool {
+pub(super) fn flag(options: &Value, key: &str) -> bool {
     options.get(key).and_then(Value::as_bool) == Some(true)
 }
 
@@ -206,26 +213,6 @@ fn port_query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     if !ports.is_empty() {
         query.append_pair("port", &ports.join(","));
-    }
-    query.finish()
-}
-
-fn log_query(options: &Value) -> String {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    for key in ["follow", "previous", "timestamps"] {
-        if flag(options, key) {
-            query.append_pair(key, "true");
-        }
-    }
-    for key in ["sinceSeconds", "tailLines", "limitBytes"] {
-        if let Some(number) = options.get(key).and_then(Value::as_int) {
-            query.append_pair(key, &number.to_string());
-        }
-    }
-    for key in ["sinceTime", "stream"] {
-        if let Some(text) = options.str_at(&[key]) {
-            query.append_pair(key, text);
-        }
     }
     query.finish()
 }
@@ -401,7 +388,5 @@ mod tests {
     fn the_query_for_a_kubelet() {
         let options = parse(r#"{"stdin":true,"stdout":true,"tty":false,"command":["sh","-c","a b"]}"#);
         assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
-        let options = parse(r#"{"follow":true,"tailLines":5}"#);
-        assert_eq!(log_query(&options), "follow=true&tailLines=5");
     }
 }

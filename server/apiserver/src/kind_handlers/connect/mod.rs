@@ -1,40 +1,50 @@
 //! Requests that are forwarded to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
-//! `location` resolves the destination, `log_answer` reads a log, `forward` forwards HTTP or splices an
-//! upgraded connection (SPDY, WebSocket). Responses are not modified: links in proxied HTML are not rewritten. Upstream: kubernetes
-//! `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
+//! `options` decodes the query, `log_options` validates those of a log, `location` resolves the destination,
+//! `log_answer` reads a log, `forward` forwards HTTP or splices an upgraded connection (SPDY, WebSocket),
+//! `redirect` keeps redirects of proxied servers below the proxy. Links in proxied HTML are not rewritten.
+//! Upstream: kubernetes `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
 mod forward;
 mod location;
 mod log_answer;
+mod log_options;
+mod options;
+mod redirect;
 
 use std::borrow::Cow;
 
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Method, Response, StatusCode};
 use percent_encoding::{percent_decode_str, utf8_percent_encode, AsciiSet, CONTROLS};
-use plinth_codec::{tree, Value};
+use plinth_codec::schema::GVK;
+use plinth_codec::Value;
 
 use crate::authz::{Attributes, RequestAttributes};
 use crate::context::{AdmissionRequest, Context, Operation};
-use plinth_api::{parse_boolean, parse_integer, query_parameters, ApiError, Verb};
+use crate::egress::forward::requested_upgrade;
+use plinth_api::{ApiError, Verb};
 use plinth_http::{Body, RequestBody};
 use plinth_storage::decode_object;
 
-/// Subresources that need the `create` permission for GET, too.
-const REQUIRES_CREATE: &[&str] = &["attach", "exec", "portforward"];
+/// Subresources that need an upgrade, and the `create` permission for GET, too.
+const STREAMS: &[&str] = &["attach", "exec", "portforward"];
 
 /// Forwards a request.
 ///
 /// # Errors
-/// 400 and 404 without a destination, 500 and 503 when it is unreachable.
+/// 400 and 404 without a destination, and for a stream without an upgrade; 500 and 503 when it is
+/// unreachable.
 pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<Response<Body>, ApiError> {
-    let upgrade = cx.upgrade.take();
-    if REQUIRES_CREATE.contains(&cx.info.subresource.as_str()) {
+    let upgrade = requested_upgrade(cx.upgrade.take(), &mut cx.headers);
+    let is_stream = STREAMS.contains(&cx.info.subresource.as_str());
+    if is_stream {
         authorize_create(&cx).await?;
     }
     let mut options = options_of(&cx)?;
-    if cx.info.subresource != "log" {
+    if cx.info.subresource == "log" {
+        log_options::validate(&options, &cx.info.name)?;
+    } else {
         admit(&cx, &mut options).await?;
     }
     let destination = match (cx.resource.plural(), cx.info.subresource.as_str()) {
@@ -68,6 +78,9 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
             }
         }
     };
+    if is_stream && upgrade.is_none() {
+        return Err(ApiError::bad_request("Upgrade request required"));
+    }
     forward::forward(&cx, upgrade, body, destination).await
 }
 
@@ -157,45 +170,20 @@ const ESCAPED_IN_PATHS: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'}');
 
-/// The options of a connection, from its query, for admission and the kubelet.
+/// The options of a connection, for admission and the kubelet.
 ///
 /// # Errors
-/// 400 for a malformed number.
+/// 400 for a malformed value.
 fn options_of(cx: &Context) -> Result<Value, ApiError> {
-    let kind = cx.resource.row.subresource(&cx.info.subresource).map_or("", |row| row.gvk.kind.as_str());
-    let mut options = tree!({ "kind": kind, "apiVersion": "v1" });
-    let Some(object) = options.as_object_mut() else { return Ok(options) };
-    let (mut command, mut ports) = (Vec::new(), Vec::new());
-    for (key, value) in query_parameters(cx.raw_query.as_deref().unwrap_or_default()) {
-        // The first value of a repeated option is used.
-        if object.contains(&key) {
-            continue;
-        }
-        match &*key {
-            "command" => command.push(Value::from(&*value)),
-            "ports" => ports.push(Value::from(parse_integer(&value)?)),
-            "container" | "path" | "stream" | "sinceTime" => {
-                object.insert(&*key, &*value);
-            }
-            "stdin" | "stdout" | "stderr" | "tty" | "follow" | "previous" | "timestamps" => {
-                object.insert(&*key, parse_boolean(&value));
-            }
-            "sinceSeconds" | "tailLines" | "limitBytes" => {
-                object.insert(&*key, parse_integer(&value)?);
-            }
-            _ => {}
-        }
+    let row = cx.resource.row.subresource(&cx.info.subresource).ok_or_else(ApiError::no_such_resource)?;
+    let kind: &GVK = row.text_options.as_ref().unwrap_or(&row.gvk);
+    if cx.info.subresource != "proxy" {
+        return options::decode(kind, cx.raw_query.as_deref().unwrap_or_default());
     }
-    for (key, list) in [("command", command), ("ports", ports)] {
-        if !list.is_empty() {
-            object.insert(key, list);
-        }
-    }
-    if cx.info.subresource == "proxy" {
-        // That of the query is the other side's.
-        object.insert("path", &*proxy_path(&cx.info.tail).shown);
-    }
-    Ok(options)
+    // The path is the only option, and the query is the other side's.
+    let path = proxy_path(&cx.info.tail).shown;
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("path", &path).finish();
+    options::decode(kind, &query)
 }
 
 /// Redirects to a path with a trailing slash, which relative links need.
