@@ -6,10 +6,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Founding, Position};
+use plinth_journal::{Founding, Position, Result};
 
 use crate::client::Client;
 use crate::codec::TopicId;
+use crate::options::KafkaOptions;
+use crate::records;
 
 /// What the journal shares with its readers.
 pub(crate) struct Shared {
@@ -27,6 +29,27 @@ pub(crate) struct Shared {
     pub suspect_record: Mutex<Option<SuspectRecord>>,
     /// When the journal was last trimmed.
     pub trimmed: Mutex<Option<Instant>>,
+}
+
+impl Shared {
+    /// What has made no call yet.
+    ///
+    /// # Errors
+    /// Those of [`Client::new`].
+    pub(crate) fn new(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<Shared> {
+        Ok(Shared {
+            client: Client::new(options)?,
+            topic: options.topic.clone(),
+            max_record_bytes: options.max_record_bytes,
+            cluster,
+            founding,
+            key: records::key(cluster),
+            leader: Mutex::default(),
+            known: Mutex::new(None),
+            suspect_record: Mutex::new(None),
+            trimmed: Mutex::new(None),
+        })
+    }
 }
 
 /// A record that was not served as it should be.
