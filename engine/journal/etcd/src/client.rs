@@ -112,7 +112,14 @@ impl Client {
             .map_err(|error| Error::Unavailable { message: error.to_string() })?;
         let tls = options.tls.as_ref().map(tls_config);
         let entered = runtime.enter();
-        let members = options.members.iter().map(|address| Member::new(address, tls.clone()));
+        // Each once: what most members answer is counted.
+        let mut named: Vec<&String> = Vec::new();
+        for address in &options.members {
+            if !named.contains(&address) {
+                named.push(address);
+            }
+        }
+        let members = named.into_iter().map(|address| Member::new(address, tls.clone()));
         let members = members.collect::<Result<Vec<Member>, _>>().map_err(|error| Error::Refused {
             message: format!("these connections cannot be made: {}", describe(&error)),
         })?;

@@ -1,5 +1,6 @@
 //! [`Shared`]: what the journal and its readers share.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,11 +54,11 @@ impl Shared {
 }
 
 /// A record that was not served as it should be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SuspectRecord {
     pub position: Position,
-    /// How many brokers have served it so.
-    pub brokers: usize,
+    /// Addresses of the brokers that have served it so, or not at all.
+    pub brokers: BTreeSet<String>,
 }
 
 /// The topic, once it was found to be one that this journal may use.
