@@ -255,6 +255,8 @@ struct Members {
     /// The position from which on each member has all records damaged.
     damaged: Arc<[AtomicU64; 5]>,
     current: Arc<AtomicUsize>,
+    /// Only the first member answers readers.
+    is_first_alone: AtomicBool,
 }
 
 struct MemberReader {
@@ -267,7 +269,8 @@ struct MemberReader {
 impl Members {
     fn new(journal: &SimulatedJournal, id: u16) -> Members {
         let damaged = Arc::new(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
-        Members { journal: journal.client(id), damaged, current: Arc::default() }
+        let (current, is_first_alone) = (Arc::default(), AtomicBool::new(false));
+        Members { journal: journal.client(id), damaged, current, is_first_alone }
     }
 
     /// The first so many members have all records from a position on damaged.
@@ -283,6 +286,10 @@ impl Journal for Members {
     fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
         let (damaged, current) = (Arc::clone(&self.damaged), Arc::clone(&self.current));
         let member = current.load(Ordering::Relaxed) % self.members();
+        if member > 0 && self.is_first_alone.load(Ordering::Relaxed) {
+            current.store(member + 1, Ordering::Relaxed);
+            return Err(JournalError::Unavailable { message: format!("member-{member} is down") });
+        }
         Ok(Box::new(MemberReader { reader: self.journal.read(from)?, member, damaged, current }))
     }
     fn end(&self) -> Result<Position, JournalError> {
@@ -369,4 +376,41 @@ fn a_record_that_some_members_have_damaged_is_read_from_another() {
     let refused = Engine::open_replicated(options, replica()).err().expect("refused");
     assert!(matches!(refused, Error::Journal { source: JournalError::Damaged { .. } }), "{refused}");
     assert_eq!(named(&warnings), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_member_that_has_a_record_damaged_is_one_however_often_it_is_read() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let sound = open(&dirs[1], &journal, 2);
+    let members = Arc::new(Members::new(&journal, 1));
+    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
+    for is_at_start in [false, true] {
+        members.is_first_alone.store(false, Ordering::Relaxed);
+        members.damage(1, Position::new(u64::MAX));
+        let (options, warnings) = noting(&dirs[0]);
+        let opened = |options| Engine::open_stepped(options, replica()).unwrap();
+        let running = (!is_at_start).then(|| opened(options.clone()));
+        let running = running.map(|(engine, mut stepper)| {
+            while stepper.propose() || stepper.apply().unwrap() {}
+            (engine, stepper)
+        });
+        members.current.store(0, Ordering::Relaxed);
+        members.is_first_alone.store(true, Ordering::Relaxed);
+        members.damage(1, journal.client(9).end().unwrap().next());
+        let key = format!("at start {is_at_start}");
+        put(&sound, &key, b"");
+        let (engine, mut stepper) = running.unwrap_or_else(|| opened(options));
+        for _ in 0..50 {
+            assert!(!stepper.apply().unwrap(), "the others have not answered");
+        }
+        // Once by the check of the start, and once by whoever follows the journal.
+        let warned = warnings.lock().clone();
+        assert_eq!(warned.len(), 1 + usize::from(is_at_start), "{warned:?}");
+        assert!(warned.iter().all(|warning| warning.contains("member-0")), "{warned:?}");
+        members.is_first_alone.store(false, Ordering::Relaxed);
+        eventually("it is read from another", || {
+            stepper.apply().unwrap();
+            is_there(&engine, &key)
+        });
+    }
 }

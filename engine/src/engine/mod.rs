@@ -38,6 +38,7 @@ use crate::replica::barrier::{self, ReadBarrier};
 use crate::replica::proposer::Proposer;
 use crate::replica::shared::Shared;
 use crate::replica::stepped::Stepper;
+use crate::replica::suspect::Suspects;
 use crate::replica::{self, Replica, ReplicaStatus};
 use crate::revision::{At, Revision};
 use crate::start::check_and_mark;
@@ -179,7 +180,8 @@ impl Engine {
             (replica.cluster, group_limit, newest),
         );
         let (journal, follows) = (replica.journal, Arc::clone(&shared));
-        let follower = Follower { applier, journal, shared: follows, reader: None, suspect: 0 };
+        let follower =
+            Follower { applier, journal, shared: follows, reader: None, suspects: Suspects::default() };
         Ok((assembly, shared, proposer, follower))
     }
 

@@ -1,9 +1,11 @@
 //! Who is right when replicas differ: what the hashes in the records of others say about this replica.
 //!
 //! Hashes are chained: a replica whose hash is equal at a position has had equal hashes at all positions
-//! before. So each record is an opinion about everything that its proposer has applied. This replica stops as
-//! soon as more of the others differ than agree with it, itself included, and goes on where more agree. Where
-//! neither is so it stops when that does not change in time. Each replica that finds a difference proposes an
+//! before. So each record is an opinion about everything that its proposer has applied, up to the position
+//! that it names: of one that agreed before the position of a difference it is not known which side it is on.
+//! This replica goes on where more agree with it than differ, itself included, and stops as soon as more
+//! differ than agree, even if all agree of whom that is not known yet. Where neither is so it stops when that
+//! does not change in time. Each replica that finds a difference proposes an
 //! empty transaction, whose record has its own hash: so that all learn of it, the one that is wrong, too.
 //!
 //! To go on and to stop are both safe for the log: what a record does is judged by each replica's own state,
@@ -66,7 +68,13 @@ impl Agreement {
 
     fn agrees_at(&mut self, replica: ReplicaId, position: Position, now: Instant) {
         self.forget_gone(now);
-        self.opinions.insert(replica, (Opinion::Agrees(position), now));
+        let newest = match self.opinions.get(&replica) {
+            // A record that came late, from before it differed.
+            Some((Opinion::Differs(first), _)) if position < *first => return,
+            Some((Opinion::Agrees(newest), _)) => position.max(*newest),
+            _ => position,
+        };
+        self.opinions.insert(replica, (Opinion::Agrees(newest), now));
         if self.undecided.is_some() && self.verdict() == Verdict::Right {
             self.undecided = None;
         }
@@ -96,6 +104,8 @@ impl Agreement {
         self.forget_gone(now);
         let first = match self.opinions.get(&replica) {
             Some((Opinion::Differs(first), _)) => Some(*first),
+            // A record that came late, of a store that it had before the one that agrees.
+            Some((Opinion::Agrees(newest), _)) if position <= *newest => return Ok(false),
             _ => None,
         };
         let is_new = first.is_none();
@@ -130,16 +140,22 @@ impl Agreement {
             Opinion::Agrees(_) => None,
         });
         let (against, since) = (differing.clone().count(), differing.max().unwrap_or(Position::ZERO));
-        // Who agreed at an earlier position only may have differed since.
-        let agree = |replica: &ReplicaId, opinion: &Opinion| {
-            *replica != self.own && matches!(opinion, Opinion::Agrees(position) if *position >= since)
-        };
-        let agreeing =
-            1 + self.opinions.iter().filter(|(replica, (opinion, _))| agree(replica, opinion)).count();
-        match against.cmp(&agreeing) {
-            std::cmp::Ordering::Less => Verdict::Right,
-            std::cmp::Ordering::Equal => Verdict::Open,
-            std::cmp::Ordering::Greater => Verdict::Wrong,
+        // Who agreed at an earlier position only may have differed since, and may not have.
+        let (mut agreeing, mut unknown) = (1, 0);
+        for (replica, (opinion, _)) in &self.opinions {
+            match opinion {
+                Opinion::Agrees(_) if *replica == self.own => {}
+                Opinion::Agrees(position) if *position >= since => agreeing += 1,
+                Opinion::Agrees(_) => unknown += 1,
+                Opinion::Differs(_) => {}
+            }
+        }
+        if against < agreeing {
+            Verdict::Right
+        } else if against > agreeing + unknown {
+            Verdict::Wrong
+        } else {
+            Verdict::Open
         }
     }
 }
@@ -175,6 +191,36 @@ mod tests {
         // It goes on proposing.
         assert_eq!(differ(&mut agreement, 3, 9), Some(false));
         assert!(agreement.check().is_ok());
+    }
+
+    /// Two of five come to states of their own at once, and the others have not said anything since.
+    #[test]
+    fn those_that_agreed_before_are_waited_for() {
+        let mut agreement = agreement();
+        for replica in [2, 3] {
+            agreement.agrees(ReplicaId(replica), Position::new(9));
+        }
+        assert_eq!(differ(&mut agreement, 4, 10), Some(true));
+        assert_eq!(differ(&mut agreement, 5, 11), Some(true), "2 and 3 may agree");
+        assert!(agreement.check().is_err(), "nobody has answered");
+        agreement.agrees(ReplicaId(2), Position::new(11));
+        assert!(agreement.check().is_err());
+        agreement.agrees(ReplicaId(3), Position::new(11));
+        assert!(agreement.check().is_ok());
+    }
+
+    #[test]
+    fn records_that_come_late_change_no_opinion() {
+        let mut agreement = agreement();
+        agreement.agrees(ReplicaId(2), Position::new(3));
+        assert_eq!(differ(&mut agreement, 2, 10), Some(true));
+        agreement.agrees(ReplicaId(2), Position::new(4));
+        assert_eq!(differ(&mut agreement, 2, 11), Some(false), "it differs still");
+        agreement.agrees(ReplicaId(3), Position::new(12));
+        assert!(agreement.check().is_ok());
+        agreement.agrees(ReplicaId(3), Position::new(2));
+        assert_eq!(differ(&mut agreement, 3, 12), Some(false), "of a store that was replaced");
+        assert_eq!(differ(&mut agreement, 4, 11), Some(true), "two against two");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
 use crate::replica::applied::{compare_applied, next_hash, Applied};
 use crate::replica::shared::{Call, Shared};
-use crate::replica::suspect;
+use crate::replica::suspect::{self, Suspects};
 use crate::revision::Revision;
 use crate::store::Store;
 use crate::transaction::{Condition, Transaction};
@@ -336,8 +336,8 @@ pub(crate) struct Follower {
     pub journal: Arc<dyn Journal>,
     pub shared: Arc<Shared>,
     pub reader: Option<OpenReader>,
-    /// How often what is due was found missing or damaged.
-    pub suspect: u32,
+    /// Who has served what is due missing or damaged.
+    pub suspects: Suspects,
 }
 
 impl Follower {
@@ -375,7 +375,7 @@ impl Follower {
             Err(Failure::Journal { error }) => return self.after_error(error).map(Err),
             Err(failure) => return Err(failure),
         }
-        self.suspect = 0;
+        self.suspects = Suspects::default();
         Ok(Ok(true))
     }
 
@@ -464,13 +464,11 @@ impl Follower {
         if !suspect::may_pass(&error) {
             return Err(Failure::Journal { error });
         }
-        if let Some(mut open) = reader {
-            suspect::leave(&mut *open.reader, &error, &self.applier.lock().warn);
-        }
-        self.suspect += 1;
-        match self.suspect < suspect::reads(&*self.journal) {
-            true => Ok(error),
-            false => Err(Failure::Journal { error }),
+        let member = reader.and_then(|mut open| open.reader.distrust());
+        self.suspects.add(member, &error, &self.applier.lock().warn);
+        match self.suspects.are_all(&*self.journal) {
+            true => Err(Failure::Journal { error }),
+            false => Ok(error),
         }
     }
 }

@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::layout::{meta, FORMAT_VERSION};
 use crate::options::Options;
 use crate::replica::applied::{compare_applied, Applied};
+use crate::replica::suspect::Suspects;
 use crate::revision::Revision;
 use crate::start::{check_and_mark, check_mark, newest_revision};
 use crate::store::Store;
@@ -249,16 +250,17 @@ pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<Founding> 
 }
 
 /// Checks that the journal continues what was applied, at each of its members where one has a record damaged.
+/// Where others do not answer, whoever follows the journal finds out.
 fn check_journal(options: &Options, replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
-    let mut reads = suspect::reads(&*replica.journal);
-    loop {
-        reads -= 1;
-        match continues(options, replica, applied, newest) {
+    let mut suspects = Suspects::default();
+    for _ in 0..suspect::most_reads(&*replica.journal) {
+        match continues(options, replica, applied, newest, &mut suspects) {
             Err(error) if error.is_transient() => return Ok(()),
-            Err(error) if suspect::may_pass(&error) && reads > 0 => {}
+            Err(error) if suspect::may_pass(&error) && !suspects.are_all(&*replica.journal) => {}
             checked => return checked.map_err(Error::from),
         }
     }
+    Ok(())
 }
 
 /// Checks that the journal does not end before what was applied, has the record that was applied last where
@@ -268,6 +270,7 @@ fn continues(
     replica: &Replica,
     applied: &Applied,
     newest: u8,
+    suspects: &mut Suspects,
 ) -> Result<(), JournalError> {
     let (journal, position) = (&*replica.journal, applied.anchor.position);
     let end = journal.end()?;
@@ -276,7 +279,7 @@ fn continues(
     }
     if let Some(checksum) = applied.checksum {
         let compare = |entry: Entry| compare_applied(&entry, position, checksum);
-        match suspect::judge(journal, position, &options.warn, compare) {
+        match suspect::judge(journal, position, (suspects, &options.warn), compare) {
             Ok(()) | Err(JournalError::Trimmed { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -285,7 +288,7 @@ fn continues(
         return Ok(());
     }
     let expected = position.next();
-    suspect::judge(journal, expected, &options.warn, |entry| match entry.position == expected {
+    suspect::judge(journal, expected, (suspects, &options.warn), |entry| match entry.position == expected {
         true => applier::decode(replica.cluster, expected, &entry.bytes, newest).map(drop),
         false => Err(JournalError::Gap { expected, found: entry.position }),
     })

@@ -1,8 +1,9 @@
 //! Records that are missing or damaged: a member of the journal may have them so where others do not.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
+use plinth_journal::{Entry, Error as JournalError, Journal, Position};
 
 use crate::health::{Warning, WarningHandler};
 
@@ -12,9 +13,38 @@ const LEAST_READS: u32 = 3;
 /// How long a record is waited for, which exists.
 const RECORD_WAIT: Duration = Duration::from_millis(500);
 
-/// How often a record that is missing or damaged is read before the replica gives up: at each member once.
-pub(crate) fn reads(journal: &dyn Journal) -> u32 {
-    u32::try_from(journal.members()).unwrap_or(u32::MAX).max(LEAST_READS)
+/// Who has served what is due missing or damaged.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects {
+    /// Addresses of members: one that is read again, as the others are down, is one.
+    members: BTreeSet<String>,
+    reads: u32,
+}
+
+impl Suspects {
+    /// Whether it is the journal that has it so, and not some of its members.
+    pub(crate) fn are_all(&self, journal: &dyn Journal) -> bool {
+        let served = match self.members.len() {
+            // Readers do not read single members.
+            0 => usize::try_from(self.reads).unwrap_or(usize::MAX),
+            members => members,
+        };
+        self.reads >= LEAST_READS && served >= journal.members()
+    }
+
+    /// Notes an error of a read, and the member that was read, which [`distrust`](plinth_journal::Reader::distrust) has left.
+    pub(crate) fn add(&mut self, member: Option<String>, error: &JournalError, warn: &WarningHandler) {
+        self.reads = self.reads.saturating_add(1);
+        let Some(member) = member else { return };
+        if self.members.insert(member.clone()) {
+            warn.warn(&Warning::SuspectMember { member, error: error.clone() });
+        }
+    }
+}
+
+/// How often a start reads a record that is missing or damaged, at most.
+pub(crate) fn most_reads(journal: &dyn Journal) -> u32 {
+    LEAST_READS.saturating_mul(u32::try_from(journal.members()).unwrap_or(u32::MAX))
 }
 
 /// Whether another member may have it otherwise.
@@ -22,25 +52,18 @@ pub(crate) fn may_pass(error: &JournalError) -> bool {
     matches!(error, JournalError::Gap { .. } | JournalError::Damaged { .. })
 }
 
-/// Has what is read next come from another member than what has led to an error.
-pub(crate) fn leave(reader: &mut dyn Reader, error: &JournalError, warn: &WarningHandler) {
-    if let Some(member) = reader.distrust() {
-        warn.warn(&Warning::SuspectMember { member, error: error.clone() });
-    }
-}
-
 /// Judges the record at a position, if it comes in time. A member that has it damaged, or lacks it, is left.
 pub(crate) fn judge(
     journal: &dyn Journal,
     position: Position,
-    warn: &WarningHandler,
+    (suspects, warn): (&mut Suspects, &WarningHandler),
     judge: impl FnOnce(Entry) -> Result<(), JournalError>,
 ) -> Result<(), JournalError> {
     let mut reader = journal.read(position)?;
     let judged = reader.next(RECORD_WAIT).and_then(|entry| entry.map_or(Ok(()), judge));
     judged.inspect_err(|error| {
         if may_pass(error) {
-            leave(&mut *reader, error, warn);
+            suspects.add(reader.distrust(), error, warn);
         }
     })
 }

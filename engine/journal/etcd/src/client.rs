@@ -84,8 +84,8 @@ struct Member {
     channel: Channel,
     /// Bytes that it has sent.
     received: Arc<AtomicU64>,
-    /// It has answered last as a member of another etcd cluster than the first answer came from.
-    is_other: AtomicBool,
+    /// When it has answered last as a member of another etcd cluster than the first answer came from.
+    other: Mutex<Option<Instant>>,
     /// It could not be used when it was asked last.
     is_unusable: AtomicBool,
 }
@@ -112,7 +112,14 @@ impl Client {
             .map_err(|error| Error::Unavailable { message: error.to_string() })?;
         let tls = options.tls.as_ref().map(tls_config);
         let entered = runtime.enter();
-        let members = options.members.iter().map(|address| Member::new(address, tls.clone()));
+        // Each once: what most members answer is counted.
+        let mut named: Vec<&String> = Vec::new();
+        for address in &options.members {
+            if !named.contains(&address) {
+                named.push(address);
+            }
+        }
+        let members = named.into_iter().map(|address| Member::new(address, tls.clone()));
         let members = members.collect::<Result<Vec<Member>, _>>().map_err(|error| Error::Refused {
             message: format!("these connections cannot be made: {}", describe(&error)),
         })?;
@@ -211,27 +218,34 @@ impl Client {
     /// long as others may be of the right one, which a minority does not make up that has not answered
     /// lately.
     fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
-        let Some(header) = header else { return Ok(()) };
+        header.map_or(Ok(()), |header| self.note_at(member, header, Instant::now()))
+    }
+
+    fn note_at(&self, member: usize, header: &ResponseHeader, now: Instant) -> Result<(), CallError> {
         let found = header.cluster_id;
         let first = self
             .etcd_cluster
             .compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|first| first, |_| found);
         let answered = self.numbered(member);
-        answered.is_other.store(found != first, Ordering::Relaxed);
         if found == first {
+            *answered.other.lock() = None;
             self.term.fetch_max(header.raft_term, Ordering::Relaxed);
-            *self.heard.lock() = Some(Instant::now());
+            *self.heard.lock() = Some(now);
             return Ok(());
         }
+        *answered.other.lock() = Some(now);
         let text = format!(
             "{} is of the etcd cluster {found:x}, and answers came from {first:x} before",
             answered.address
         );
         self.leave(member);
+        // What a member was before the right cluster answered says nothing: it may be of that one again.
+        let heard = *self.heard.lock();
+        let is_since = |at: Instant| heard.is_none_or(|heard| at > heard);
+        let others = self.members.iter().filter(|member| member.other.lock().is_some_and(is_since)).count();
+        let is_gone = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= GONE);
         let members = self.members.len();
-        let others = self.members.iter().filter(|member| member.is_other.load(Ordering::Relaxed)).count();
-        let is_gone = self.heard.lock().is_none_or(|heard| heard.elapsed() >= GONE);
         match others == members || (others * 2 > members && is_gone) {
             true => Err(CallError::Refused(format!("{text}: etcd was replaced"))),
             false => Err(CallError::Unusable(text)),
@@ -423,7 +437,7 @@ impl Member {
             address: address.to_owned(),
             channel,
             received,
-            is_other: AtomicBool::default(),
+            other: Mutex::new(None),
             is_unusable: AtomicBool::default(),
         })
     }
@@ -451,6 +465,43 @@ mod tests {
                 Err(CallError::NotMade(message)) => assert!(message.contains(expected), "{message}"),
                 other => panic!("{other:?}"),
             }
+        }
+    }
+
+    /// Members that were emptied or put to a wrong place one after the other, and are of the cluster again,
+    /// do not add up; those of one moment do.
+    #[test]
+    fn etcd_was_replaced_where_most_members_are_of_another_cluster_at_once() {
+        const RIGHT: u64 = 7;
+        let options = EtcdOptions::parse("etcd://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/p").unwrap();
+        let client = Client::new(&options).unwrap();
+        let start = Instant::now();
+        // After so many seconds a member answers from a cluster: whether it is used, and whether that is all.
+        for (seconds, member, cluster, outcome) in [
+            (0, 0, RIGHT, "used"),
+            (1, 1, 8, "left"),
+            (2, 0, RIGHT, "used"),
+            // The other one was of the right cluster meanwhile, without having been asked.
+            (3600, 2, 9, "left"),
+            (3601, 0, RIGHT, "used"),
+            (3602, 1, 8, "left"),
+            (3603, 2, 8, "left"),
+            // It may stand still for a moment.
+            (3610, 1, 8, "left"),
+            (3611, 1, 8, "replaced"),
+            (3612, 0, RIGHT, "used"),
+            (3613, 1, 8, "left"),
+            (3614, 2, 8, "left"),
+            (3615, 0, 8, "replaced"),
+        ] {
+            let header = ResponseHeader { cluster_id: cluster, ..ResponseHeader::default() };
+            let noted = match client.note_at(member, &header, start + Duration::from_secs(seconds)) {
+                Ok(()) => "used",
+                Err(CallError::Unusable(_)) => "left",
+                Err(CallError::Refused(_)) => "replaced",
+                Err(error) => panic!("{error}"),
+            };
+            assert_eq!(noted, outcome, "after {seconds} s");
         }
     }
 }

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
 
-use crate::client::{Client, CALL_TIMEOUT};
+use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::options::KafkaOptions;
-use crate::records;
 use crate::shared::{Shared, Topic};
 use crate::tail::KafkaTail;
 use crate::wire::{self, Outcome};
@@ -39,18 +37,7 @@ impl KafkaJournal {
     /// cannot hold this journal, and one without a journal where none may be founded. Nothing was written.
     /// Also where another cluster has founded its journal in the topic at the same time, and was first.
     pub fn connect(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<KafkaJournal> {
-        let shared = Shared {
-            client: Client::new(options)?,
-            topic: options.topic.clone(),
-            max_record_bytes: options.max_record_bytes,
-            cluster,
-            founding,
-            key: records::key(cluster),
-            leader: Mutex::default(),
-            known: Mutex::new(None),
-            suspect_record: Mutex::new(None),
-            trimmed: Mutex::new(None),
-        };
+        let shared = Shared::new(options, cluster, founding)?;
         match shared.known() {
             Err(error) if !error.is_transient() => Err(error),
             _ => Ok(KafkaJournal(Arc::new(shared))),

@@ -4,8 +4,10 @@
 //! the end of the journal only if it leads still, and that is what other replicas of the partition confirm:
 //! a record can be read or answered for under a later leader only when that many of them follow it
 //! (`min.insync.replicas`) that one of those who were asked would have known. Why that is enough:
-//! `docs/design/0033-journal-on-kafka.md`.
+//! `docs/design/0033-journal-on-kafka.md`. How many replicas there are is asked beside it: a partition may grow
+//! under one leader, and whoever asks may have heard nothing of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +25,52 @@ const HEDGE: Duration = Duration::from_millis(100);
 const LAG: Duration = Duration::from_secs(10);
 /// Leaders that are asked for the end before that fails.
 const ATTEMPTS: usize = 2;
+
+/// Who has confirmed that a leader leads, and how many have to.
+struct Quorum {
+    leader: i32,
+    epoch: i32,
+    min_in_sync: usize,
+    /// All brokers that have the partition, as far as any has said that knows this leader.
+    replicas: BTreeSet<i32>,
+    /// Whether the leader has said which these are.
+    is_described: bool,
+    /// Other replicas that were asked, and how many of them will not answer.
+    asked: BTreeSet<i32>,
+    failed: usize,
+    confirmed: usize,
+}
+
+impl Quorum {
+    fn new(leader: &Leader, min_in_sync: usize) -> Quorum {
+        Quorum {
+            leader: leader.broker,
+            epoch: leader.epoch,
+            min_in_sync,
+            replicas: leader.replicas.iter().copied().collect(),
+            is_described: false,
+            asked: BTreeSet::new(),
+            failed: 0,
+            confirmed: 0,
+        }
+    }
+
+    /// Others that are needed, so that too few are left to have followed a later leader.
+    fn needed(&self) -> usize {
+        self.replicas.len().saturating_sub(self.min_in_sync)
+    }
+
+    /// Adds replicas; whether there were any that were not known.
+    fn learn(&mut self, replicas: &[i32]) -> bool {
+        let known = self.replicas.len();
+        self.replicas.extend(replicas);
+        self.replicas.len() > known
+    }
+
+    fn is_reached(&self) -> bool {
+        self.is_described && self.confirmed >= self.needed()
+    }
+}
 
 impl LeaderState {
     /// Refuses what brokers say that do not know the newest leader. They lag; where all that answer do for
@@ -184,23 +232,27 @@ impl Shared {
     }
 
     /// Asks other replicas of the partition whether they know a later leader, until as many have not as leave
-    /// too few for one.
+    /// too few for one. Which replicas there are the leader is asked, at the same time: one that was added
+    /// changes no epoch, and none follows before the leader knows of it.
     fn confirm(&self, topic: &Topic, leader: &Leader) -> Result<()> {
-        let needed = leader.replicas.len().saturating_sub(topic.min_in_sync);
-        if needed == 0 {
-            return Ok(());
-        }
         let deadline = Instant::now() + CALL_TIMEOUT;
-        let mut others = self.witnesses(leader).into_iter();
-        let (mut confirmed, mut wanted) = (0, needed);
+        let mut quorum = Quorum::new(leader, topic.min_in_sync);
         let mut waiting: Vec<(i32, Connection)> = Vec::new();
+        let described = self.ask_for_leader(&leader.address).map_err(CallError::of_reading)?;
+        waiting.push((leader.broker, described));
         let mut failed = "there are no others".to_owned();
+        let mut hedges = 0;
         loop {
-            while waiting.len() + confirmed < wanted {
+            let mut others = self.witnesses(&quorum).into_iter();
+            while quorum.asked.len() < quorum.needed() + quorum.failed + hedges {
                 let Some(broker) = others.next() else { break };
-                match self.ask_for_leader(broker) {
+                quorum.asked.insert(broker);
+                match self.ask_broker_for_leader(broker) {
                     Ok(connection) => waiting.push((broker, connection)),
-                    Err(error) => failed = error.of_reading().to_string(),
+                    Err(error) => {
+                        failed = error.of_reading().to_string();
+                        quorum.failed += 1;
+                    }
                 }
             }
             if waiting.is_empty() || Instant::now() >= deadline {
@@ -210,51 +262,85 @@ impl Shared {
             // Those that did not answer in time are waited for together with the next ones.
             let share = HEDGE / u32::try_from(waiting.len()).unwrap_or(1);
             for (broker, mut connection) in std::mem::take(&mut waiting) {
-                match connection.receive(Instant::now() + share) {
-                    Ok(None) => waiting.push((broker, connection)),
-                    Ok(Some(answer)) => {
-                        let view = match self.client.take_view(&connection.address, answer) {
-                            Ok(view) => view,
-                            Err(error) => {
-                                failed = error.of_reading().to_string();
-                                continue;
-                            }
-                        };
-                        self.client.keep(connection);
-                        match self.judge(topic, leader, view)? {
-                            true => confirmed += 1,
-                            false => failed = "a broker does not know the topic".to_owned(),
-                        }
-                        self.leader.lock().witness = broker;
+                let answer = match connection.receive(Instant::now() + share) {
+                    Ok(None) => {
+                        waiting.push((broker, connection));
+                        continue;
                     }
-                    Err(error) => failed = error.of_reading().to_string(),
+                    Ok(Some(answer)) => self.client.take_view(&connection.address, answer),
+                    Err(error) => Err(error),
+                };
+                let view = match answer {
+                    Ok(view) => view,
+                    Err(error) if broker == leader.broker => return Err(error.of_reading()),
+                    Err(error) => {
+                        failed = error.of_reading().to_string();
+                        quorum.failed += 1;
+                        continue;
+                    }
+                };
+                self.client.keep(connection);
+                match self.judge(topic, leader, &view)? {
+                    true => self.take_opinion(topic, broker, &view, &mut quorum)?,
+                    false if broker == leader.broker => {
+                        return Err(unavailable(&leader.address, "does not know the topic"));
+                    }
+                    false => {
+                        failed = "a broker does not know the topic".to_owned();
+                        quorum.failed += 1;
+                    }
                 }
             }
-            if confirmed >= needed {
+            if quorum.is_reached() {
                 return Ok(());
             }
-            wanted = (wanted + 1).min(leader.replicas.len());
+            if quorum.confirmed < quorum.needed() {
+                hedges += 1;
+            }
         }
     }
 
-    /// The other replicas, that which has answered last first.
-    fn witnesses(&self, leader: &Leader) -> Vec<i32> {
+    /// Notes that a broker knows no later leader, and which replicas it knows.
+    fn take_opinion(&self, topic: &Topic, broker: i32, view: &View, quorum: &mut Quorum) -> Result<()> {
+        let found = view.partition().filter(|found| found.leader_epoch == quorum.epoch);
+        let is_new = found.is_some_and(|found| quorum.learn(&found.replicas));
+        if broker != quorum.leader {
+            quorum.confirmed += 1;
+            self.leader.lock().witness = broker;
+            return Ok(());
+        }
+        if found.is_none() {
+            return Err(unavailable(&format!("broker {broker}"), "does not know that it leads the journal"));
+        }
+        quorum.is_described = true;
+        if is_new {
+            self.note(topic, view)?;
+        }
+        Ok(())
+    }
+
+    /// The replicas that were not asked yet, that which has answered last first.
+    fn witnesses(&self, quorum: &Quorum) -> Vec<i32> {
         let last = self.leader.lock().witness;
-        let mut others: Vec<i32> = leader.others().collect();
+        let is_left = |broker: &&i32| **broker != quorum.leader && !quorum.asked.contains(*broker);
+        let mut others: Vec<i32> = quorum.replicas.iter().filter(is_left).copied().collect();
         others.sort_by_key(|broker| *broker != last);
         others
     }
 
-    fn ask_for_leader(&self, broker: i32) -> Result<Connection, CallError> {
+    fn ask_broker_for_leader(&self, broker: i32) -> Result<Connection, CallError> {
         let unknown = || CallError::NotMade(format!("broker {broker} is not up"));
-        let address = self.client.address(broker).ok_or_else(unknown)?;
-        let mut connection = self.client.open(&address)?;
+        self.ask_for_leader(&self.client.address(broker).ok_or_else(unknown)?)
+    }
+
+    fn ask_for_leader(&self, address: &str) -> Result<Connection, CallError> {
+        let mut connection = self.client.open(address)?;
         connection.send(wire::METADATA, &wire::metadata(&self.topic))?;
         Ok(connection)
     }
 
     /// Whether a replica knows no later leader. It may know an earlier one: it follows no later one either.
-    fn judge(&self, topic: &Topic, leader: &Leader, view: View) -> Result<bool> {
+    fn judge(&self, topic: &Topic, leader: &Leader, view: &View) -> Result<bool> {
         if view.error != code::NONE || view.topic != topic.id {
             return Ok(false);
         }
@@ -262,10 +348,14 @@ impl Shared {
         if partition.leader_epoch <= leader.epoch {
             return Ok(true);
         }
-        let newer = self.note(topic, &view)?;
+        let newer = self.note(topic, view)?;
         let message = format!("{} leads the journal now", newer.address);
         Err(Error::Unavailable { message })
     }
+}
+
+fn unavailable(who: &str, what: &str) -> Error {
+    Error::Unavailable { message: format!("{who} {what}") }
 }
 
 /// The position of the record before an offset.
@@ -280,7 +370,43 @@ fn position(offset: i64) -> Result<Position> {
 
 #[cfg(test)]
 mod tests {
+    use plinth_journal::record::ClusterId;
+    use plinth_journal::Founding;
+
     use super::*;
+    use crate::scripted::{self, ScriptedBroker};
+
+    const TOPIC: Topic = Topic { id: [7; 16], min_in_sync: 2 };
+
+    /// The leader stood still while two brokers that were added to the partition went on with one of its
+    /// followers; the others have not heard of that yet, and this client knows the replicas of before.
+    #[test]
+    fn the_end_is_not_that_of_a_leader_whose_partition_has_grown() {
+        let brokers: Vec<ScriptedBroker> = (0..5).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let known = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
+        let answers = |leader: i32, epoch: i32, replicas: &[i32]| {
+            let metadata = scripted::metadata(&addresses, &TOPIC.id, (leader, epoch), replicas);
+            vec![(wire::METADATA, metadata), (wire::LIST_OFFSETS, scripted::listed(4))]
+        };
+        let (small, grown) = ([1, 2, 3], [1, 2, 3, 4, 5]);
+        let end = |script: [(i32, i32, &[i32]); 5]| {
+            for (broker, (leader, epoch, replicas)) in brokers.iter().zip(script) {
+                broker.answers(answers(leader, epoch, replicas));
+            }
+            let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+            shared.client.view_of(&addresses[0], "topic").unwrap();
+            shared.confirmed_end(&TOPIC, &known)
+        };
+        let before: (i32, i32, &[i32]) = (1, 7, &small);
+        assert_eq!(end([before; 5]), Ok(4), "before it grew");
+        let same: (i32, i32, &[i32]) = (1, 7, &grown);
+        assert_eq!(end([same, same, same, same, before]), Ok(4), "one of them lags");
+        let later: (i32, i32, &[i32]) = (4, 8, &grown);
+        let error = end([same, before, before, later, later]).unwrap_err();
+        assert!(error.is_transient() && error.to_string().contains("leads the journal now"), "{error}");
+        assert!(end([same, before, later, later, later]).is_err());
+    }
 
     #[test]
     fn an_earlier_leader_is_taken_where_no_later_one_is_known_for_long() {

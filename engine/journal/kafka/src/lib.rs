@@ -34,6 +34,8 @@ mod options;
 mod records;
 mod registered;
 mod scram;
+#[cfg(test)]
+mod scripted;
 mod shared;
 mod tail;
 mod topic;

@@ -1,15 +1,18 @@
 //! [`Shared`]: what the journal and its readers share.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Founding, Position};
+use plinth_journal::{Founding, Position, Result};
 
 use crate::client::Client;
 use crate::codec::TopicId;
+use crate::options::KafkaOptions;
+use crate::records;
 
 /// What the journal shares with its readers.
 pub(crate) struct Shared {
@@ -29,12 +32,33 @@ pub(crate) struct Shared {
     pub trimmed: Mutex<Option<Instant>>,
 }
 
+impl Shared {
+    /// What has made no call yet.
+    ///
+    /// # Errors
+    /// Those of [`Client::new`].
+    pub(crate) fn new(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<Shared> {
+        Ok(Shared {
+            client: Client::new(options)?,
+            topic: options.topic.clone(),
+            max_record_bytes: options.max_record_bytes,
+            cluster,
+            founding,
+            key: records::key(cluster),
+            leader: Mutex::default(),
+            known: Mutex::new(None),
+            suspect_record: Mutex::new(None),
+            trimmed: Mutex::new(None),
+        })
+    }
+}
+
 /// A record that was not served as it should be.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct SuspectRecord {
     pub position: Position,
-    /// How many brokers have served it so.
-    pub brokers: usize,
+    /// Addresses of the brokers that have served it so, or not at all.
+    pub brokers: BTreeSet<String>,
 }
 
 /// The topic, once it was found to be one that this journal may use.

@@ -1,6 +1,6 @@
 //! [`KafkaTail`]: fetches from the leader, one of them always on its way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,11 +51,17 @@ impl KafkaTail {
     /// The broker to fetch from: the leader, and for a record that it has damaged another replica of the
     /// partition, which serves what is acknowledged to any consumer (KIP-392).
     fn next_source(&self) -> String {
-        let suspect = *self.shared.suspect_record.lock();
-        let brokers = suspect.filter(|suspect| self.due <= suspect.position).map_or(0, |found| found.brokers);
+        let suspect = self.shared.suspect_record.lock();
+        let avoided = suspect.as_ref().filter(|suspect| self.due <= suspect.position);
+        let is_avoided = |address: &String| avoided.is_some_and(|found| found.brokers.contains(address));
+        let usable = self.sources().find(|address| !is_avoided(address));
+        usable.unwrap_or_else(|| self.leader.address.clone())
+    }
+
+    /// The brokers that can be fetched from, as far as they are up.
+    fn sources(&self) -> impl Iterator<Item = String> + '_ {
         let others = self.leader.others().filter_map(|broker| self.shared.client.address(broker));
-        let mut addresses: Vec<String> = std::iter::once(self.leader.address.clone()).chain(others).collect();
-        addresses.swap_remove(brokers % addresses.len())
+        std::iter::once(self.leader.address.clone()).chain(others)
     }
 
     fn send(&mut self) -> Result<Fetch, CallError> {
@@ -217,8 +223,15 @@ impl Tail for KafkaTail {
 
     fn distrust(&mut self) -> String {
         let mut suspect = self.shared.suspect_record.lock();
-        let brokers = suspect.filter(|found| found.position == self.due).map_or(0, |found| found.brokers);
-        *suspect = Some(SuspectRecord { position: self.due, brokers: brokers + 1 });
+        let mut brokers = suspect
+            .take()
+            .filter(|found| found.position == self.due)
+            .map_or_else(BTreeSet::new, |found| found.brokers);
+        brokers.insert(self.source.clone());
+        // All of them: it is asked for from the leader again.
+        if !self.sources().all(|address| brokers.contains(&address)) {
+            *suspect = Some(SuspectRecord { position: self.due, brokers });
+        }
         self.source.clone()
     }
 }
@@ -229,4 +242,40 @@ fn position_of(offset: i64) -> Position {
 
 fn damaged(unreadable: Unreadable) -> Error {
     Error::Damaged { position: position_of(unreadable.offset), reason: unreadable.reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_journal::record::ClusterId;
+    use plinth_journal::Founding;
+
+    use super::*;
+    use crate::scripted::{self, ScriptedBroker};
+
+    #[test]
+    fn a_broker_that_serves_a_record_damaged_twice_is_one() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let topic = Topic { id: [7; 16], min_in_sync: 2 };
+        let metadata = scripted::metadata(&addresses, &topic.id, (1, 7), &[1, 2, 3]);
+        brokers[0].answers(vec![(wire::METADATA, metadata)]);
+        let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+        shared.client.view_of(&addresses[0], "topic").unwrap();
+        let leader = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
+        let shared = Arc::new(shared);
+        let tail = || KafkaTail::new(Arc::clone(&shared), topic, Arc::new(leader.clone()), Position::new(5));
+        // Two readers, as at a start and behind it.
+        for _ in 0..2 {
+            assert_eq!(tail().distrust(), addresses[0]);
+        }
+        for n in [1, 2, 0] {
+            let mut reader = tail();
+            reader.source = reader.next_source();
+            assert_eq!(reader.source, addresses[n]);
+            reader.distrust();
+        }
+        let mut reader = tail();
+        reader.due = Position::new(6);
+        assert_eq!(reader.next_source(), addresses[0], "another record");
+    }
 }

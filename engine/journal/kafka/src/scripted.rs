@@ -1,0 +1,153 @@
+//! Brokers of a test that answer what they were given.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plinth_journal::record::ClusterId;
+use plinth_journal::Founding;
+
+use crate::codec::{Api, Encoder, TopicId};
+use crate::error_code::code;
+use crate::options::KafkaOptions;
+use crate::shared::Shared;
+use crate::wire;
+
+type Answers = Arc<Mutex<Vec<(Api, Vec<u8>)>>>;
+
+/// A broker on loopback, with one answer to all calls of a kind; it never answers those of other kinds.
+pub(crate) struct ScriptedBroker {
+    pub address: String,
+    answers: Answers,
+}
+
+impl ScriptedBroker {
+    pub(crate) fn start() -> ScriptedBroker {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let answers = Answers::default();
+        let served = Arc::clone(&answers);
+        #[allow(clippy::disallowed_methods)] // a plain thread of a test
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, answers) = (stream.unwrap(), Arc::clone(&served));
+                std::thread::spawn(move || drop(serve(stream, &answers)));
+            }
+        });
+        ScriptedBroker { address, answers }
+    }
+
+    pub(crate) fn answers(&self, answers: Vec<(Api, Vec<u8>)>) {
+        *self.answers.lock() = answers;
+    }
+}
+
+fn serve(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
+    loop {
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        stream.read_exact(&mut frame)?;
+        let key = i16::from_be_bytes([frame[0], frame[1]]);
+        let mut answer = Encoder::default();
+        answer.0.extend_from_slice(&frame[4..8]);
+        if key == wire::API_VERSIONS.key {
+            answer.0.extend_from_slice(&versions());
+        } else if key == wire::SASL_HANDSHAKE.key {
+            answer.i16(code::ILLEGAL_SASL_STATE);
+            answer.i32(0);
+        } else {
+            let body = answers.lock().iter().find(|(api, _)| api.key == key).map(|(_, body)| body.clone());
+            let Some(body) = body else { continue };
+            answer.tags();
+            answer.0.extend_from_slice(&body);
+        }
+        stream.write_all(&(answer.0.len() as u32).to_be_bytes())?;
+        stream.write_all(&answer.0)?;
+    }
+}
+
+fn versions() -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.i16(code::NONE);
+    out.i32(wire::NEEDED.len() as i32);
+    for api in wire::NEEDED {
+        out.i16(api.key);
+        out.i16(0);
+        out.i16(api.version);
+    }
+    out.0
+}
+
+/// What a broker knows of the topic: brokers are numbered from one on.
+pub(crate) fn metadata(
+    addresses: &[String],
+    topic: &TopicId,
+    (leader, epoch): (i32, i32),
+    replicas: &[i32],
+) -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.i32(0);
+    out.length(addresses.len());
+    for (id, address) in (1..).zip(addresses) {
+        let (host, port) = address.split_once(':').unwrap();
+        out.i32(id);
+        out.string(host);
+        out.i32(port.parse().unwrap());
+        out.null();
+        out.tags();
+    }
+    out.null();
+    out.i32(1);
+    out.length(1);
+    out.i16(code::NONE);
+    out.string("topic");
+    out.topic_id(topic);
+    out.bool(false);
+    out.length(1);
+    out.i16(code::NONE);
+    out.i32(0);
+    out.i32(leader);
+    out.i32(epoch);
+    for brokers in [replicas, replicas, &[]] {
+        out.length(brokers.len());
+        brokers.iter().for_each(|broker| out.i32(*broker));
+    }
+    out.tags();
+    out.i32(0);
+    out.tags();
+    out.tags();
+    out.0
+}
+
+/// The offset that a broker says is the end.
+pub(crate) fn listed(offset: i64) -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.i32(0);
+    out.length(1);
+    out.string("topic");
+    out.length(1);
+    out.i32(0);
+    out.i16(code::NONE);
+    out.i64(-1);
+    out.i64(offset);
+    out.i32(7);
+    out.tags();
+    out.tags();
+    out.tags();
+    out.0
+}
+
+impl Shared {
+    /// That of a journal which has made no call yet.
+    pub(crate) fn of_test(
+        addresses: &[String],
+        topic: &str,
+        cluster: ClusterId,
+        founding: Founding,
+    ) -> Shared {
+        let options = KafkaOptions::parse(&format!("kafka://{}/{topic}", addresses.join(","))).unwrap();
+        Shared::new(&options, cluster, founding).unwrap()
+    }
+}
