@@ -110,6 +110,7 @@ impl Server {
         tasks.spawn(measure(Arc::clone(&member), token.clone()));
         tasks.spawn(advance_counts(Arc::clone(&member), token.clone()));
         let limits = connection_limits(CONNECTIONS, false);
+        limits.warn_below(CONNECTIONS);
         let connections = Connections::new(limits.accepted, CONNECTIONS_PER_PEER);
         let shared = Shared { services, connections, keepalive, tasks: tasks.clone() };
         for listener in listeners {

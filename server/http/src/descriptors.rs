@@ -31,22 +31,27 @@ pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
     let Some(files) = getrlimit(Resource::Nofile).current else {
         return ConnectionLimits { accepted: most, forwarded: MAX_FORWARDED };
     };
-    let limits = limits_of(files, most, forwards);
-    if limits.accepted < most {
-        tracing::warn!(
-            open_files = files,
-            connections = limits.accepted,
-            "open file limit allows fewer connections than may be served at a time; raise it (ulimit -n, LimitNOFILE=)"
-        );
+    limits_of(files, most, forwards)
+}
+
+impl ConnectionLimits {
+    /// Says that there are fewer connections of clients than the `most` that were asked for.
+    pub fn warn_below(&self, most: usize) {
+        if self.accepted < most {
+            tracing::warn!(
+                connections = self.accepted,
+                "open file limit allows fewer connections than may be served at a time; raise it (ulimit -n, LimitNOFILE=)"
+            );
+        }
     }
-    limits
 }
 
 /// The limits by that of open files.
 fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
     let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
-    let forwarded = if forwards { MAX_FORWARDED.min(room / 4) } else { 0 };
-    ConnectionLimits { accepted: most.min(room - forwarded), forwarded }
+    let accepted = most.min(if forwards { room - room / 8 } else { room });
+    let forwarded = if forwards { MAX_FORWARDED.min(room - accepted) } else { 0 };
+    ConnectionLimits { accepted, forwarded }
 }
 
 fn connections_beside_the_store(files: u64) -> u64 {
@@ -64,13 +69,13 @@ mod tests {
         }
         for (files, forwards, accepted, forwarded) in [
             (0, true, 0, 0),
-            (1024, true, 192, 64),
+            (1024, true, 224, 32),
             (1024, false, 256, 0),
-            (20_000, true, 15_136, 4096),
-            (1 << 20, true, 65_536, 4096),
+            (20_000, true, 16_384, 2848),
+            (1 << 20, true, 16_384, 4096),
         ] {
             let limits = ConnectionLimits { accepted, forwarded };
-            assert_eq!(limits_of(files, 65_536, forwards), limits, "{files}");
+            assert_eq!(limits_of(files, 16_384, forwards), limits, "{files}");
         }
     }
 }

@@ -107,7 +107,7 @@ async fn tokens_and_decisions_come_from_a_service() {
     );
     assert_eq!(
         ask("janes-token", "/api/v1/namespaces/default/endpoints").await.0,
-        403,
+        500,
         "an answer of other types"
     );
     // Without an opinion of the service the next authorizer decides; a denial is final.

@@ -277,12 +277,14 @@ async fn logs_and_terminals_come_from_the_kubelet() {
             .is_some_and(|m| m.starts_with("Get \"https://127.0.0.1:") && m.contains("dial tcp 127.0.0.1:")),
         "{body}"
     );
-    let (code, body, _) = send(&client, "POST", &format!("{pods}/p/exec?container=a"), &Value::Null).await;
-    assert_eq!(code, 500);
-    assert!(
-        body["message"].as_str().is_some_and(|m| m.contains("error dialing backend: dial tcp 127.0.0.1:")),
-        "{body}"
+    let mut stream = access.endpoint().stream(Protocol::Http1).await.expect("connection");
+    let head = format!(
+        "POST {pods}/p/exec?container=a HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n"
     );
+    stream.write_all(head.as_bytes()).await.expect("request");
+    let mut refused = String::new();
+    stream.read_to_string(&mut refused).await.expect("an answer");
+    assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:"), "{refused}");
     let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "::1"}]}});
     let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &address).await;
     assert_eq!(code, 200, "{body}");
@@ -365,8 +367,8 @@ async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {
 #[tokio::test]
 async fn silent_backends_leave_descriptors_to_the_store() {
     const FILES: usize = 1024;
-    /// Half of a quarter of what [`FILES`] leaves beside the store.
-    const OF_ONE_USER: usize = 32;
+    /// Half of an eighth of what [`FILES`] leaves beside the store.
+    const OF_ONE_USER: usize = 16;
     let limited = format!("ulimit -n {FILES}; exec \"$@\"");
     let launch = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &["sh", "-c", &limited, "sh"]);
     let dir = launch.data_dir().expect("data directory");

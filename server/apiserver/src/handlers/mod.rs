@@ -141,9 +141,7 @@ async fn subresource(cx: Box<Context>, body: RequestBody) -> Result<Response<Bod
     let Some(row) = cx.resource.row.subresource(&cx.info.subresource) else {
         return Err(if cx.resource.is_custom() { cx.not_found() } else { ApiError::no_such_resource() });
     };
-    // A proxy passes on a method that has no verb, too.
-    let is_passed_on = cx.info.subresource == "proxy" && cx.method == Method::OPTIONS;
-    if !is_passed_on && !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
+    if !row.verbs.iter().any(|v| v == cx.info.verb.as_str()) {
         return Err(ApiError::method_not_allowed());
     }
     if let Some(endpoint) = cx.kind_handler.subresource(&cx.info.subresource) {

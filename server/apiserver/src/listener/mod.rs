@@ -64,6 +64,7 @@ pub async fn serve(
 ) {
     let graceful = GracefulShutdown::new();
     let limits = connection_limits(options.max_connections, true);
+    limits.warn_below(options.max_connections);
     let connections = Connections::new(limits.accepted, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();
