@@ -240,8 +240,6 @@ async fn logs_and_terminals_come_from_the_kubelet() {
     let reply = connection.call(&Call::get(format!("{pods}/p/log?container=a"))).await.expect("an answer");
     let header = |name: &str| reply.headers.get(name).and_then(|value| value.to_str().ok());
     assert_eq!((header("content-type"), header("x-of-the-kubelet")), (Some("text/plain"), None));
-    let reply = connection.call(&Call::get(format!("{pods}/free/log?container=a"))).await.expect("an answer");
-    assert_eq!(reply.status, StatusCode::NO_CONTENT);
     let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await;
     assert_eq!(
         (code, body["message"].as_str()),
@@ -282,8 +280,10 @@ async fn logs_and_terminals_come_from_the_kubelet() {
         "POST {pods}/p/exec?container=a HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, close\r\nupgrade: SPDY/3.1\r\ncontent-length: 0\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.expect("request");
-    let mut refused = String::new();
-    stream.read_to_string(&mut refused).await.expect("an answer");
+    let mut refused = Vec::new();
+    // The end of the connection may come without that of TLS.
+    let _ = stream.read_to_end(&mut refused).await;
+    let refused = String::from_utf8_lossy(&refused);
     assert!(refused.contains("error dialing backend: dial tcp 127.0.0.1:"), "{refused}");
     let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "::1"}]}});
     let (code, body, _) = send(&client, "PATCH", &format!("/api/v1/nodes/{node}/status"), &address).await;

@@ -70,11 +70,7 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
                 Some(destination) if subresource == "log" => return log_answer::read(&cx, destination).await,
                 Some(destination) => destination,
                 // A pod without a node has no log yet.
-                None => {
-                    let mut response = Response::new(Body::empty());
-                    *response.status_mut() = StatusCode::NO_CONTENT;
-                    return Ok(response);
-                }
+                None => return Ok(Response::new(Body::empty())),
             }
         }
     };
