@@ -64,7 +64,7 @@ pub struct Behavior {
     pub proceed: Notify,
     /// Bodies of `…/slow`, as far as they have been read.
     pub bodies: Mutex<Vec<u8>>,
-    /// Names of the objects in each namespace, of the resource `things`.
+    /// Names of the objects in each namespace, of the resource `things`. Those called `owner…` can be read.
     pub things: Mutex<Vec<(String, String)>>,
 }
 
@@ -261,6 +261,21 @@ async fn objects(
                 Some((Ok(line), (behavior, open, n + 1)))
             });
             Response::new(StreamBody::new(events).boxed_unsync())
+        }
+        (Method::GET, [.., namespace, "things", name]) if name.starts_with("owner") => {
+            let thing = ((*namespace).to_owned(), (*name).to_owned());
+            match behavior.things.lock().contains(&thing) {
+                true => document(&json!({
+                    "kind": GROUP_VERSION_KIND, "apiVersion": format!("{}/v1", behavior.group),
+                    "metadata": {"name": name, "namespace": namespace, "uid": format!("uid-of-{name}")},
+                })),
+                false => {
+                    let details = json!({"name": name, "group": behavior.group, "kind": "things"});
+                    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                        "reason": "NotFound", "code": 404, "details": details});
+                    whole(StatusCode::NOT_FOUND, "application/json", status.to_string())
+                }
+            }
         }
         (Method::DELETE, [.., namespace, "things", name]) => {
             behavior.things.lock().retain(|thing| *thing != ((*namespace).to_owned(), (*name).to_owned()));

@@ -4,6 +4,7 @@ mod availability;
 mod discovery;
 mod hostile;
 mod namespaces;
+mod owners;
 mod proxying;
 
 use std::net::IpAddr;

@@ -73,6 +73,8 @@ pub struct RemoteDocuments {
 pub struct RemoteResource<'a> {
     /// Plural name.
     pub name: &'a str,
+    /// Kind of its objects; empty where its server has not published it.
+    pub kind: &'a str,
     /// Whether its objects are in namespaces.
     pub is_namespaced: bool,
     verbs: &'a [Value],
@@ -153,6 +155,7 @@ impl RemoteVersion {
         self.documents.resources.iter().filter_map(|resource| {
             Some(RemoteResource {
                 name: resource.str_at(&["resource"])?,
+                kind: resource.str_at(&["responseKind", "kind"]).unwrap_or_default(),
                 is_namespaced: resource.str_at(&["scope"]) == Some("Namespaced"),
                 verbs: resource.list_at(&["verbs"]),
             })

@@ -3,13 +3,15 @@
 //!
 //! A feed over all keys maintains the index ([`graph`]) and triggers the reconciliation of objects. The
 //! decision about an object is based on the store alone ([`verdict`]), so redundant reconciliation does no
-//! harm, and a restart begins with a scan that finds all unfinished work.
+//! harm, and a restart begins with a scan that finds all unfinished work. Owners that other API servers have are
+//! asked for by name ([`remote_owners`]), again and again, since no feed tells of their end.
 //!
 //! Upstream: kubernetes `pkg/controller/garbagecollector`. Events are ignored, as there.
 
 mod graph;
 mod reconcile;
 mod references;
+mod remote_owners;
 #[cfg(test)]
 mod testing;
 mod verdict;
@@ -20,6 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_engine::{At, Error, Event, EventKind, KeyRange, Revision, Subscribe};
+use tokio::sync::Semaphore;
 
 use self::graph::Graph;
 use self::verdict::Verdict;
@@ -33,6 +36,8 @@ use plinth_storage::{Header, Store, Stored};
 pub(super) const NAME: &str = "garbage-collector-controller";
 /// Maximum number of concurrent workers; more would wait for the same disk.
 const WORKERS: usize = 32;
+/// Maximum number of workers that ask other API servers for owners.
+const LOOKUPS: usize = 8;
 /// First and longest delay before a retry.
 const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 /// Events are many, and neither owners nor dependents.
@@ -43,11 +48,13 @@ pub(super) struct Collector {
     server: Arc<Server>,
     /// Workers read, the feed's changes write; both for the time of a few lookups.
     graph: Mutex<Graph>,
+    /// Lookups of remote owners at a time: servers that hang leave most workers to everything else.
+    lookups: Semaphore,
 }
 
 impl Collector {
     pub(super) fn new(server: &Arc<Server>) -> Collector {
-        Collector { server: server.clone(), graph: Mutex::default() }
+        Collector { server: server.clone(), graph: Mutex::default(), lookups: Semaphore::new(LOOKUPS) }
     }
 }
 
@@ -77,7 +84,7 @@ impl Reconciler for Collector {
     }
 
     async fn reconcile(&self, key: Bytes) -> Result<Action, ApiError> {
-        reconcile::reconcile(&self.server, &self.graph, &key).await.map(|()| Action::AwaitChange)
+        reconcile::reconcile(&self.server, (&self.graph, &self.lookups), &key).await
     }
 }
 
@@ -128,7 +135,7 @@ fn scan(store: &Store, registry: &Registry) -> Result<InitialState, Error> {
     }
     let mut unfinished = Vec::new();
     for key in found {
-        if verdict::decide(store, &snapshot, registry, &key)? != Verdict::Keep {
+        if verdict::decide(store, &snapshot, registry, &[], &key)? != Verdict::Keep {
             unfinished.push(key);
         }
     }

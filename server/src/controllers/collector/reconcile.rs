@@ -1,17 +1,21 @@
 //! Reconciliation of one object by the garbage collector.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 use plinth_engine::At;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::super::accounts;
 use super::graph::Graph;
 use super::references::{Finalizer, Uid};
-use super::verdict::{self, Deletion, Verdict};
+use super::remote_owners;
+use super::verdict::{self, Deletion, RemoteOwners, Verdict};
+use crate::reconciler::Action;
 use plinth_api::{metadata_mut, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
 use plinth_apiserver::handlers::{delete, internal};
@@ -19,29 +23,48 @@ use plinth_apiserver::handlers::{delete, internal};
 /// Maximum number of dependents of one owner that are orphaned concurrently.
 const MAX_CONCURRENT_UNLINKS: usize = 32;
 
+/// How often the owners that other API servers have are asked for.
+const REMOTE_PERIOD: Duration = Duration::from_secs(60);
+
 /// Reconciles the object with the given key.
 ///
 /// # Errors
 /// Errors to be retried.
 pub(super) async fn reconcile(
     server: &Arc<Server>,
-    graph: &Mutex<Graph>,
+    (graph, lookups): (&Mutex<Graph>, &Semaphore),
     key: &Bytes,
-) -> Result<(), ApiError> {
+) -> Result<Action, ApiError> {
+    let mut next = Action::AwaitChange;
+    let mut verdict = decide(server, key, RemoteOwners::new()).await?;
+    if let Verdict::Unknown { owners } = verdict {
+        let registry = server.registry();
+        let namespace = verdict::resource_of(&registry, key).map_or("", |(_, namespace, _)| namespace);
+        let found = {
+            let busy = |_| ApiError::conflict("", "owners", "", "too many owners are being looked up");
+            let _slot = lookups.try_acquire().map_err(busy)?;
+            remote_owners::look_up(server, namespace, owners).await?
+        };
+        verdict = decide(server, key, found).await?;
+        next = Action::RequeueAfter(REMOTE_PERIOD);
+    }
+    match verdict {
+        Verdict::Keep => {}
+        Verdict::Finalize { uid, finalizer } => finalize(server, graph, key, &uid, finalizer).await?,
+        Verdict::Unlink { uid, owners } => unlink(server, key, Some(&uid), &owners).await?,
+        Verdict::Delete(deletion) => delete(server, graph, key, &deletion).await?,
+        // Its owners have changed meanwhile.
+        Verdict::Unknown { .. } => next = Action::RequeueAfter(Duration::ZERO),
+    }
+    Ok(next)
+}
+
+async fn decide(server: &Arc<Server>, key: &Bytes, remote: RemoteOwners) -> Result<Verdict, ApiError> {
     let (registry, store, wanted) = (server.registry(), server.store.clone(), key.clone());
     let decide = move |engine: &plinth_engine::Engine| {
-        verdict::decide(&store, &engine.snapshot(At::Latest)?, &registry, &wanted)
+        verdict::decide(&store, &engine.snapshot(At::Latest)?, &registry, &remote, &wanted)
     };
-    match server.store.read(decide).await? {
-        Verdict::Keep => Ok(()),
-        Verdict::Finalize { uid, finalizer } => finalize(server, graph, key, &uid, finalizer).await,
-        Verdict::Unlink { uid, owners } => unlink(server, key, Some(&uid), &owners).await,
-        Verdict::Delete(deletion) => delete(server, graph, key, &deletion).await,
-        Verdict::Unknown { owner } => {
-            // The API may be served later.
-            Err(ApiError::conflict("", "owners", &owner, "no resource of this kind is served"))
-        }
-    }
+    server.store.read(decide).await
 }
 
 async fn finalize(

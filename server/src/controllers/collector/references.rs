@@ -34,6 +34,13 @@ pub(super) struct OwnerReference {
     pub(super) blocks: bool,
 }
 
+impl OwnerReference {
+    /// Group and version of its API.
+    pub(super) fn group_version(&self) -> (&str, &str) {
+        self.api_version.split_once('/').unwrap_or(("", &self.api_version))
+    }
+}
+
 /// The JSON of the owner references; empty when there are none. Equal bytes are equal references.
 pub(super) fn raw<'a>(stored: &Stored<'a>) -> &'a [u8] {
     match stored.owners().next() {

@@ -21,8 +21,8 @@ pub(super) enum Verdict {
     Unlink { uid: String, owners: Vec<String> },
     /// No owner is left.
     Delete(Deletion),
-    /// The existence of an owner cannot be determined: its API is not served.
-    Unknown { owner: String },
+    /// The existence of owners cannot be determined here: their API is not served, or by another API server.
+    Unknown { owners: Vec<OwnerReference> },
 }
 
 /// An object to be deleted.
@@ -37,7 +37,12 @@ pub(super) struct Deletion {
     pub(super) owner_waits: bool,
 }
 
-enum Standing {
+/// What is known of the owners that other API servers have.
+pub(super) type RemoteOwners = Vec<(OwnerReference, Standing)>;
+
+/// Whether an owner is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
     Solid,
     Absent,
     /// Being deleted in the foreground.
@@ -58,7 +63,7 @@ pub(super) fn resource_of<'r, 'k>(
     Some((resource, namespace, name))
 }
 
-/// Decides about the object with the given key.
+/// Decides about the object with the given key. `remote` is what is known of its owners elsewhere.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -66,6 +71,7 @@ pub(super) fn decide(
     store: &Store,
     snapshot: &Snapshot,
     registry: &Registry,
+    remote: &[(OwnerReference, Standing)],
     object_key: &[u8],
 ) -> Result<Verdict, Error> {
     let Some((_, namespace, _)) = resource_of(registry, object_key) else { return Ok(Verdict::Keep) };
@@ -81,18 +87,23 @@ pub(super) fn decide(
     if stored.deleting() || owners.is_empty() {
         return Ok(Verdict::Keep);
     }
-    let (mut solid, mut absent, mut waiting) = (0, Vec::new(), Vec::new());
+    let (mut solid, mut absent, mut waiting, mut unknown) = (0, Vec::new(), Vec::new(), Vec::new());
     for owner in owners {
-        match standing(store, snapshot, registry, namespace, &owner)? {
+        let known = remote.iter().find(|(known, _)| *known == owner);
+        let standing = match known {
+            Some((_, standing)) => *standing,
+            None => standing(store, snapshot, registry, namespace, &owner)?,
+        };
+        match standing {
             Standing::Solid => solid += 1,
             Standing::Absent => absent.push(owner.uid),
             Standing::Waits => waiting.push(owner.uid),
             Standing::Invalid => return Ok(Verdict::Keep),
-            Standing::Unknown => {
-                let owner = format!("{} {}", owner.api_version, owner.kind);
-                return Ok(Verdict::Unknown { owner });
-            }
+            Standing::Unknown => unknown.push(owner),
         }
+    }
+    if !unknown.is_empty() {
+        return Ok(Verdict::Unknown { owners: unknown });
     }
     let owner_waits = !waiting.is_empty();
     Ok(match (solid, absent.is_empty() && waiting.is_empty()) {
@@ -113,6 +124,11 @@ fn standing(
     namespace: &str,
     owner: &OwnerReference,
 ) -> Result<Standing, Error> {
+    let (group, version) = owner.group_version();
+    // Requests for it go there, whatever is stored here under its name.
+    if registry.remote(group, version).is_some() {
+        return Ok(Standing::Unknown);
+    }
     let is_kind = |r: &&Arc<ResourceType>| r.api_version == owner.api_version && r.row.kind == owner.kind;
     let resource = registry.resources.iter().filter(is_kind).find_map(|r| Some((r, r.storage.as_ref()?)));
     let Some((resource, form)) = resource else { return Ok(Standing::Unknown) };
@@ -166,7 +182,10 @@ mod tests {
             Verdict::Unlink { owners, .. } => format!("unlink {}", owners.join(" ")),
             Verdict::Delete(Deletion { owner_waits: true, .. }) => "delete, owner waits".into(),
             Verdict::Delete(_) => "delete".into(),
-            Verdict::Unknown { owner } => format!("unknown {owner}"),
+            Verdict::Unknown { owners } => {
+                let owners = owners.iter().map(|owner| format!("{} {}", owner.api_version, owner.kind));
+                format!("unknown {}", owners.collect::<Vec<_>>().join(", "))
+            }
         }
     }
 
@@ -188,13 +207,14 @@ mod tests {
         for (owners, expected) in ROWS {
             put("core/configmaps/n/x", owned_by("x", owners));
             let snapshot = engine.snapshot(At::Latest).unwrap();
-            let verdict = decide(&store, &snapshot, &registry, b"core/configmaps/n/x").unwrap();
+            let verdict = decide(&store, &snapshot, &registry, &[], b"core/configmaps/n/x").unwrap();
             assert_eq!(formatted(verdict), *expected, "{owners:?}");
         }
         // A cluster-scoped object cannot have a namespaced owner.
         put("core/nodes/x", owned_by("x", &[("ConfigMap", "gone", "gone")]));
         let snapshot = engine.snapshot(At::Latest).unwrap();
-        let verdict = |key: &str| formatted(decide(&store, &snapshot, &registry, key.as_bytes()).unwrap());
+        let verdict =
+            |key: &str| formatted(decide(&store, &snapshot, &registry, &[], key.as_bytes()).unwrap());
         assert_eq!(verdict("core/nodes/x"), "keep");
         assert_eq!(verdict("core/configmaps/n/absent"), "keep");
         assert_eq!(verdict("core/configmaps/n/foreground"), "finalize foregroundDeletion");
