@@ -196,6 +196,37 @@ fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses
     put(&second, "goes on", b"");
 }
 
+/// An old copy has the positions that are to be trimmed, with other records.
+#[test]
+fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let altered = Altered::new(&journal);
+    let (engine, mut stepper) =
+        Engine::open_stepped(Options::new(dirs[0].path()), altered.replica()).unwrap();
+    while stepper.propose() || stepper.apply().unwrap() {}
+    let other = open(&dirs[1], &journal, 2);
+    put(&other, "first", b"");
+    while stepper.apply().unwrap() {}
+    let before = engine.replica_status().unwrap().position;
+    engine.trim_journal(before).unwrap();
+    let oldest = || journal.client(9).read(Position::new(1)).map(drop).unwrap_err();
+    let trimmed = oldest();
+    for n in 0..4 {
+        put(&other, &format!("{n}"), b"");
+    }
+    // An append fails, so the journal may be another one.
+    journal.set_reachable(1, false);
+    let written = engine.transact(Transaction::new().put("key", ""));
+    while stepper.propose() {}
+    journal.set_reachable(1, true);
+    let refused = engine.trim_journal(before.next()).unwrap_err();
+    assert!(refused.is_transient() && oldest() == trimmed, "{refused}, {}", oldest());
+    while stepper.apply().unwrap() || stepper.propose() {}
+    written.wait().unwrap();
+    engine.trim_journal(before.next()).unwrap();
+    assert_ne!(oldest(), trimmed);
+}
+
 #[test]
 fn a_journal_that_refuses_is_named_once_and_used_again() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
