@@ -1,9 +1,10 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
-use std::future::Future;
+use std::future::{poll_fn, Future};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -41,6 +42,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// Where most members are another etcd cluster's, one of the right cluster has answered within so long, or
 /// etcd was replaced.
 const GONE: Duration = Duration::from_secs(10);
+
+/// Where the first member that is asked how it is has not answered for so long, all others are.
+const HEDGE: Duration = Duration::from_millis(100);
 
 /// While a request that writes is not answered, the member is asked so often whom it follows.
 const LEADER_INTERVAL: Duration = Duration::from_millis(200);
@@ -148,6 +152,39 @@ impl Client {
     pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> {
         let (first, members) = (self.current(), self.members.len());
         (0..members).map(move |next| (first + next) % members)
+    }
+
+    /// Asks members from now on of which the first one has a leader and answers: the one that is asked now,
+    /// and soon the others beside it. One that takes connections and stands still costs no more than that.
+    pub(crate) fn choose(&self) {
+        let ask = |member: usize| async move {
+            if member != self.current() {
+                tokio::time::sleep(HEDGE).await;
+            }
+            let channel = &self.members[member].channel;
+            let status = self.exchange::<_, StatusResponse>(channel, path::STATUS, &Empty {}).await;
+            status.is_ok_and(|status| status.leader != 0)
+        };
+        let mut asked: Vec<_> = self.in_turn().map(|member| (member, Box::pin(ask(member)))).collect();
+        let first = poll_fn(|context| {
+            let mut found = None;
+            asked.retain_mut(|(member, call)| match call.as_mut().poll(context) {
+                Poll::Ready(true) => {
+                    found.get_or_insert(*member);
+                    false
+                }
+                Poll::Ready(false) => false,
+                Poll::Pending => true,
+            });
+            match found.is_some() || asked.is_empty() {
+                true => Poll::Ready(found),
+                false => Poll::Pending,
+            }
+        });
+        let first = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
+        if let Ok(Some(member)) = first {
+            self.prefer(member);
+        }
     }
 
     /// The member that is asked where a call names none.

@@ -50,6 +50,7 @@ impl Shared {
             false => self.founding,
         };
         let members = self.client.members();
+        self.client.choose();
         // Another journal may be founded at the same time; the second look finds it.
         for _ in 0..2 {
             let (mut empty, mut unsuitable, mut failed) = (Vec::new(), Vec::new(), None);

@@ -382,6 +382,25 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
+/// One after the other would have its time.
+#[test]
+fn members_that_stand_still_delay_no_start() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    members.connect().append("a record".into()).unwrap();
+    // The operating system takes connections for them.
+    let frozen: Vec<std::net::TcpListener> =
+        (0..12).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses = frozen.iter().map(|listener| listener.local_addr().unwrap().to_string());
+    let options =
+        EtcdOptions { members: addresses.chain([members.address(0)]).collect(), ..members.options() };
+    let start = Instant::now();
+    let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(journal.end(), Ok(Position::new(1)));
+    // It was more than a minute.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
 /// Several clusters find an empty etcd in the same moment, at one place and at several.
 #[test]
 fn one_of_several_clusters_founds_the_journal() {
