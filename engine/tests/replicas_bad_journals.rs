@@ -196,6 +196,37 @@ fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses
     put(&second, "goes on", b"");
 }
 
+/// An old copy has the positions that are to be trimmed, with other records.
+#[test]
+fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let altered = Altered::new(&journal);
+    let (engine, mut stepper) =
+        Engine::open_stepped(Options::new(dirs[0].path()), altered.replica()).unwrap();
+    while stepper.propose() || stepper.apply().unwrap() {}
+    let other = open(&dirs[1], &journal, 2);
+    put(&other, "first", b"");
+    while stepper.apply().unwrap() {}
+    let before = engine.replica_status().unwrap().position;
+    engine.trim_journal(before).unwrap();
+    let oldest = || journal.client(9).read(Position::new(1)).map(drop).unwrap_err();
+    let trimmed = oldest();
+    for n in 0..4 {
+        put(&other, &format!("{n}"), b"");
+    }
+    // An append fails, so the journal may be another one.
+    journal.set_reachable(1, false);
+    let written = engine.transact(Transaction::new().put("key", ""));
+    while stepper.propose() {}
+    journal.set_reachable(1, true);
+    let refused = engine.trim_journal(before.next()).unwrap_err();
+    assert!(refused.is_transient() && oldest() == trimmed, "{refused}, {}", oldest());
+    while stepper.apply().unwrap() || stepper.propose() {}
+    written.wait().unwrap();
+    engine.trim_journal(before.next()).unwrap();
+    assert_ne!(oldest(), trimmed);
+}
+
 #[test]
 fn a_journal_that_refuses_is_named_once_and_used_again() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
@@ -257,11 +288,14 @@ struct Members {
     current: Arc<AtomicUsize>,
     /// Only the first member answers readers.
     is_first_alone: AtomicBool,
+    /// So many members lack a record: each one that follows is a position earlier.
+    shifted: AtomicUsize,
 }
 
 struct MemberReader {
     reader: Box<dyn Reader>,
     member: usize,
+    shift: u64,
     damaged: Arc<[AtomicU64; 5]>,
     current: Arc<AtomicUsize>,
 }
@@ -270,7 +304,8 @@ impl Members {
     fn new(journal: &SimulatedJournal, id: u16) -> Members {
         let damaged = Arc::new(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
         let (current, is_first_alone) = (Arc::default(), AtomicBool::new(false));
-        Members { journal: journal.client(id), damaged, current, is_first_alone }
+        let shifted = AtomicUsize::new(0);
+        Members { journal: journal.client(id), damaged, current, is_first_alone, shifted }
     }
 
     /// The first so many members have all records from a position on damaged.
@@ -290,7 +325,9 @@ impl Journal for Members {
             current.store(member + 1, Ordering::Relaxed);
             return Err(JournalError::Unavailable { message: format!("member-{member} is down") });
         }
-        Ok(Box::new(MemberReader { reader: self.journal.read(from)?, member, damaged, current }))
+        let shift = u64::from(member < self.shifted.load(Ordering::Relaxed));
+        let reader = self.journal.read(Position::new(from.get() + shift))?;
+        Ok(Box::new(MemberReader { reader, member, shift, damaged, current }))
     }
     fn end(&self) -> Result<Position, JournalError> {
         self.journal.end()
@@ -315,7 +352,7 @@ impl Reader for MemberReader {
                 // Of its checksum.
                 bytes[0] ^= 1;
             }
-            Entry { position, bytes: bytes.into() }
+            Entry { position: Position::new(position.get() - self.shift), bytes: bytes.into() }
         }))
     }
     fn distrust(&mut self) -> Option<String> {
@@ -412,5 +449,36 @@ fn a_member_that_has_a_record_damaged_is_one_however_often_it_is_read() {
             stepper.apply().unwrap();
             is_there(&engine, &key)
         });
+    }
+}
+
+#[test]
+fn another_record_than_was_applied_is_believed_of_most_members() {
+    let (journal, dir, elsewhere) = (SimulatedJournal::new(1), scratch(), scratch());
+    let members = Arc::new(Members::new(&journal, 1));
+    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
+    let engine = Engine::open_replicated(Options::new(dir.path()), replica()).unwrap();
+    put(&engine, "before", b"");
+    engine.close().unwrap();
+    drop(engine);
+    let other = open(&elsewhere, &journal, 2);
+    put(&other, "behind it", b"");
+    for (shifted, is_refused) in [(2, false), (3, true)] {
+        members.shifted.store(shifted, Ordering::Relaxed);
+        members.current.store(0, Ordering::Relaxed);
+        let opened = Engine::open_replicated(Options::new(dir.path()), replica());
+        match opened {
+            Ok(engine) => {
+                assert!(!is_refused);
+                engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).unwrap().unwrap();
+                assert!(is_there(&engine, "behind it"));
+                engine.close().unwrap();
+                put(&other, "and more", b"");
+            }
+            Err(error) => {
+                let is_replaced = matches!(error, Error::Journal { source: JournalError::Replaced { .. } });
+                assert!(is_refused && is_replaced, "{error}");
+            }
+        }
     }
 }

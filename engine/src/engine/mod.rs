@@ -155,7 +155,8 @@ impl Engine {
         let assembly = Assembly::new(store, options, start);
         let (store, _, queue) = assembly.parts();
         let session = applied.sessions.get(&replica.id).map(|(session, _)| *session);
-        let shared = Arc::new(Shared::new(replica.id, applied.anchor, applied.level, session, warn.clone()));
+        let parts = (Arc::clone(&replica.journal), warn.clone());
+        let shared = Arc::new(Shared::new(replica.id, applied.anchor, applied.level, session, parts));
         let applier = Arc::new(Mutex::new(Applier {
             state: StateMachine::new(Arc::clone(&store), Arc::clone(&assembly.metrics), latest),
             store,
@@ -400,6 +401,17 @@ impl Engine {
     /// single store.
     pub fn journal_error(&self) -> Option<String> {
         self.0.replica.as_ref()?.last_error()
+    }
+
+    /// Allows the journal to remove records before `before`. A journal that has not answered, and was not
+    /// compared since with what this replica has applied, may be an old copy of it, or another one: its
+    /// records are kept. Nothing happens in a single store.
+    ///
+    /// # Errors
+    /// Those of [`plinth_journal::Journal::trim`], and [`plinth_journal::Error::Unavailable`] where it was
+    /// not compared in time.
+    pub fn trim_journal(&self, before: Position) -> plinth_journal::Result<()> {
+        self.0.replica.as_ref().map_or(Ok(()), |replica| replica.trim(before))
     }
 
     /// Why the journal refuses what it is asked for, where it answers and does.

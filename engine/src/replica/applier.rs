@@ -466,7 +466,7 @@ impl Follower {
         }
         let member = reader.and_then(|mut open| open.reader.distrust());
         self.suspects.add(member, &error, &self.applier.lock().warn);
-        match self.suspects.are_all(&*self.journal) {
+        match self.suspects.agree(&error, &*self.journal) {
             true => Err(Failure::Journal { error }),
             false => Ok(error),
         }

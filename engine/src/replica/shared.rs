@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use plinth_journal::record::{Anchor, ReplicaId, Session};
-use plinth_journal::{Error as JournalError, Position};
+use plinth_journal::{Error as JournalError, Journal, Position};
 
 use crate::commit::reply::Reply;
 use crate::error::Error;
@@ -28,10 +28,15 @@ const NO_LONGER_TRIED: Duration = Duration::from_secs(15);
 /// Longest time for which a closing replica waits for its journal.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
+/// Longest time for which trimming waits until the journal was checked, and how often it looks.
+const CHECK_WAIT: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
 pub(crate) struct Shared {
     pub replica: ReplicaId,
     /// Durations of appends that were answered with a position.
     pub append_time: Histogram,
+    journal: Arc<dyn Journal>,
     outage: Mutex<Outage>,
     warn: WarningHandler,
     /// How often the journal was lost: a call of it has failed.
@@ -98,10 +103,11 @@ impl Shared {
         anchor: Anchor,
         level: u8,
         session: Option<Session>,
-        warn: WarningHandler,
+        (journal, warn): (Arc<dyn Journal>, WarningHandler),
     ) -> Shared {
         Shared {
             replica,
+            journal,
             append_time: Histogram::default(),
             outage: Mutex::default(),
             warn,
@@ -175,6 +181,23 @@ impl Shared {
     /// Whether the journal was checked since it was lost: nothing is appended before, and no reader answered.
     pub(crate) fn is_checked(&self) -> bool {
         self.checked_after.load(Ordering::Acquire) == self.losses()
+    }
+
+    /// Trims the journal, once it is known to be the one that was applied. While appends fail it is lost, and
+    /// found again, several times a second.
+    ///
+    /// # Errors
+    /// Those of [`Journal::trim`].
+    pub(crate) fn trim(&self, before: Position) -> Result<(), JournalError> {
+        let deadline = Instant::now() + CHECK_WAIT;
+        while !self.is_checked() {
+            if Instant::now() >= deadline || self.state.lock().failed.is_some() {
+                let message = "it was not compared yet with what was applied".to_owned();
+                return Err(JournalError::Unavailable { message });
+            }
+            self.pause(CHECK_INTERVAL);
+        }
+        self.journal.trim(before)
     }
 
     /// Why the journal refuses what it is asked for.
@@ -431,7 +454,13 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use plinth_journal::simulated::SimulatedJournal;
+
     use super::*;
+
+    fn unused() -> (Arc<dyn Journal>, WarningHandler) {
+        (Arc::new(SimulatedJournal::new(1).client(1)), WarningHandler::default())
+    }
     use crate::commit::proposal::Proposal;
     use crate::commit::queue::{CommitQueue, Task};
     use crate::transaction::Transaction;
@@ -449,7 +478,7 @@ mod tests {
 
     #[test]
     fn what_may_be_in_the_journal_has_an_unknown_outcome_when_the_replica_fails() {
-        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, WarningHandler::default());
+        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, unused());
         let (proposal, replies) = caller();
         assert!(shared.register(1, 7, replies));
         shared.fail(Error::Poisoned { message: "no space left".to_owned() });
@@ -463,7 +492,7 @@ mod tests {
     fn callers_that_are_registered_after_the_end_are_refused() {
         let failed: fn(&Shared) = |shared| shared.fail(Error::Poisoned { message: "full".to_owned() });
         for end in [failed, Shared::abandon] {
-            let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, WarningHandler::default());
+            let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, unused());
             end(&shared);
             let (proposal, replies) = caller();
             assert!(!shared.register(1, 7, replies), "it is not to be appended");

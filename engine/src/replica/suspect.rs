@@ -22,14 +22,19 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
-    /// Whether it is the journal that has it so, and not some of its members.
-    pub(crate) fn are_all(&self, journal: &dyn Journal) -> bool {
+    /// Whether an error is that of the journal, and not of some of its members: each has a record missing or
+    /// damaged, or most have another one than was applied.
+    pub(crate) fn agree(&self, error: &JournalError, journal: &dyn Journal) -> bool {
         let served = match self.members.len() {
             // Readers do not read single members.
             0 => usize::try_from(self.reads).unwrap_or(usize::MAX),
             members => members,
         };
-        self.reads >= LEAST_READS && served >= journal.members()
+        let needed = match error {
+            JournalError::Replaced { .. } => journal.members() / 2 + 1,
+            _ => journal.members(),
+        };
+        self.reads >= LEAST_READS && served >= needed
     }
 
     /// Notes an error of a read, and the member that was read, which [`distrust`](plinth_journal::Reader::distrust) has left.
@@ -49,7 +54,7 @@ pub(crate) fn most_reads(journal: &dyn Journal) -> u32 {
 
 /// Whether another member may have it otherwise.
 pub(crate) fn may_pass(error: &JournalError) -> bool {
-    matches!(error, JournalError::Gap { .. } | JournalError::Damaged { .. })
+    matches!(error, JournalError::Gap { .. } | JournalError::Damaged { .. } | JournalError::Replaced { .. })
 }
 
 /// Judges the record at a position, if it comes in time. A member that has it damaged, or lacks it, is left.

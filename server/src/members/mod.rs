@@ -25,7 +25,7 @@ use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 use plinth_engine::{At, Condition, Engine, Options, Record, Transaction};
 use plinth_journal::record::{self, ReplicaId};
-use plinth_journal::{Journal, Position};
+use plinth_journal::Position;
 use plinth_registry::prefix_range;
 use plinth_storage::{unchanged, Store};
 
@@ -52,8 +52,6 @@ const LIVE_FOR: Duration = Duration::from_secs(15);
 pub struct Membership {
     /// This server.
     pub server: Arc<Server>,
-    /// Trimmed behind all replicas.
-    pub journal: Arc<dyn Journal>,
     /// This replica.
     pub id: ReplicaId,
     /// Where clients reach it.
@@ -118,8 +116,8 @@ impl Membership {
     /// Trims the journal. Takes and returns whether it was warned that it cannot be.
     async fn trim(&self, before: Option<u64>, is_warned: bool) -> bool {
         let Some(before) = before else { return is_warned };
-        let journal = self.journal.clone();
-        let trimmed = tokio::task::spawn_blocking(move || journal.trim(Position::new(before))).await;
+        let engine = self.server.store.engine().clone();
+        let trimmed = tokio::task::spawn_blocking(move || engine.trim_journal(Position::new(before))).await;
         match trimmed {
             Ok(Err(error)) if !error.is_transient() && !is_warned => {
                 tracing::warn!(%error, "the journal cannot be trimmed, it grows");

@@ -1,9 +1,10 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
-use std::future::Future;
+use std::future::{poll_fn, Future};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -42,6 +43,9 @@ const WINDOW_BYTES: u32 = 16 << 20;
 /// etcd was replaced.
 const GONE: Duration = Duration::from_secs(10);
 
+/// Where the first member that is asked how it is has not answered for so long, all others are.
+const HEDGE: Duration = Duration::from_millis(100);
+
 /// While a request that writes is not answered, the member is asked so often whom it follows.
 const LEADER_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -50,7 +54,7 @@ pub(crate) struct Client {
     runtime: Handle,
     _thread: ConnectionThread,
     members: Vec<Member>,
-    /// Index of the member that is asked, below the number of members after a division.
+    /// Number of the member that is asked where a call names none.
     current: AtomicUsize,
     /// Calls that took too long, one after the other.
     slow: AtomicU32,
@@ -59,7 +63,7 @@ pub(crate) struct Client {
     token: Mutex<Option<AsciiMetadataValue>>,
     /// The newest term of a leader that a member has named.
     term: AtomicU64,
-    /// The id of the etcd cluster that was answered with first, zero before that. Members of another one are
+    /// The id of the etcd cluster that the journal was found in, zero before that. Members of another one are
     /// not used: their revisions are others.
     etcd_cluster: AtomicU64,
     /// When a member of that one has answered last.
@@ -84,7 +88,8 @@ struct Member {
     channel: Channel,
     /// Bytes that it has sent.
     received: Arc<AtomicU64>,
-    /// When it has answered last as a member of another etcd cluster than the first answer came from.
+    /// The etcd cluster that it has answered for last, and when that was another one than the journal's.
+    etcd_cluster: AtomicU64,
     other: Mutex<Option<Instant>>,
     /// It could not be used when it was asked last.
     is_unusable: AtomicBool,
@@ -143,20 +148,69 @@ impl Client {
         self.members.len()
     }
 
-    /// Asks another member from now on, unless that has happened since `member` was chosen.
+    /// The members by number, that which is asked now first.
+    pub(crate) fn in_turn(&self) -> impl Iterator<Item = usize> {
+        let (first, members) = (self.current(), self.members.len());
+        (0..members).map(move |next| (first + next) % members)
+    }
+
+    /// Asks members from now on of which the first one has a leader and answers: the one that is asked now,
+    /// and soon the others beside it. One that takes connections and stands still costs no more than that.
+    pub(crate) fn choose(&self) {
+        let ask = |member: usize| async move {
+            if member != self.current() {
+                tokio::time::sleep(HEDGE).await;
+            }
+            let channel = &self.members[member].channel;
+            let status = self.exchange::<_, StatusResponse>(channel, path::STATUS, &Empty {}).await;
+            status.is_ok_and(|status| status.leader != 0)
+        };
+        let mut asked: Vec<_> = self.in_turn().map(|member| (member, Box::pin(ask(member)))).collect();
+        let first = poll_fn(|context| {
+            let mut found = None;
+            asked.retain_mut(|(member, call)| match call.as_mut().poll(context) {
+                Poll::Ready(true) => {
+                    found.get_or_insert(*member);
+                    false
+                }
+                Poll::Ready(false) => false,
+                Poll::Pending => true,
+            });
+            match found.is_some() || asked.is_empty() {
+                true => Poll::Ready(found),
+                false => Poll::Pending,
+            }
+        });
+        let first = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
+        if let Ok(Some(member)) = first {
+            self.prefer(member);
+        }
+    }
+
+    /// The member that is asked where a call names none.
+    fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// Asks another member from now on, unless that has happened since `member` was asked.
     pub(crate) fn leave(&self, member: usize) {
-        let next = member.wrapping_add(1);
+        let next = (member + 1) % self.members.len();
         let _ = self.current.compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Asks another member from now on, even if this one was left before and has come round again. Returns
-    /// its address.
-    pub(crate) fn distrust(&self, member: usize) -> String {
-        let (asked, members) = (self.current.load(Ordering::Relaxed), self.members.len());
-        if asked % members == member % members {
-            self.leave(asked);
-        }
-        self.numbered(member).address.clone()
+    /// Asks this member from now on.
+    pub(crate) fn prefer(&self, member: usize) {
+        self.current.store(member, Ordering::Relaxed);
+    }
+
+    pub(crate) fn address(&self, member: usize) -> &str {
+        &self.members[member].address
+    }
+
+    /// Takes the etcd cluster of a member, which has answered, for that of the journal.
+    pub(crate) fn trust(&self, member: usize) {
+        let found = self.members[member].etcd_cluster.load(Ordering::Relaxed);
+        let _ = self.etcd_cluster.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Why a member could not be used, if there was one.
@@ -165,26 +219,35 @@ impl Client {
     }
 
     pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
-        let (member, channel) = self.member();
-        let response: RangeResponse = self.bounded(member, self.exchange(&channel, path::RANGE, request))?;
+        self.range_at(self.current(), request)
+    }
+
+    pub(crate) fn range_at(&self, member: usize, request: &RangeRequest) -> Result<RangeResponse, CallError> {
+        let response: RangeResponse = self.call(member, path::RANGE, request)?;
         self.note(member, response.header.as_ref())?;
         Ok(response)
     }
 
-    /// A transaction that writes. Its outcome is unknown as soon as the member follows another leader than
+    /// A transaction, and which member has answered.
+    pub(crate) fn txn(&self, request: &TxnRequest) -> Result<(TxnResponse, usize), CallError> {
+        let member = self.current();
+        Ok((self.txn_at(member, request)?, member))
+    }
+
+    /// A transaction. If it writes, its outcome is unknown as soon as the member follows another leader than
     /// when it was made: the one before may have taken it with it.
-    pub(crate) fn txn(&self, request: &TxnRequest) -> Result<TxnResponse, CallError> {
-        let (member, channel) = self.member();
+    pub(crate) fn txn_at(&self, member: usize, request: &TxnRequest) -> Result<TxnResponse, CallError> {
+        let channel = &self.members[member].channel;
         let made_in = self.term.load(Ordering::Relaxed);
         let response = self.bounded(member, async {
-            let call = self.exchange(&channel, path::TXN, request);
+            let call = self.exchange(channel, path::TXN, request);
             tokio::select! {
                 answer = call => answer.map(Some),
-                () = self.other_leader(&channel, made_in) => Ok(None),
+                () = self.other_leader(channel, made_in) => Ok(None),
             }
         })?;
         let response: TxnResponse = response.ok_or_else(|| {
-            let address = &self.numbered(member).address;
+            let address = self.address(member);
             CallError::Unknown(format!("{address} follows another leader than when the request was made"))
         })?;
         match self.note(member, response.header.as_ref()) {
@@ -222,23 +285,18 @@ impl Client {
     }
 
     fn note_at(&self, member: usize, header: &ResponseHeader, now: Instant) -> Result<(), CallError> {
-        let found = header.cluster_id;
-        let first = self
-            .etcd_cluster
-            .compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed)
-            .map_or_else(|first| first, |_| found);
-        let answered = self.numbered(member);
-        if found == first {
+        let (found, answered) = (header.cluster_id, &self.members[member]);
+        answered.etcd_cluster.store(found, Ordering::Relaxed);
+        let right = self.etcd_cluster.load(Ordering::Relaxed);
+        if found == right || right == 0 {
             *answered.other.lock() = None;
             self.term.fetch_max(header.raft_term, Ordering::Relaxed);
             *self.heard.lock() = Some(now);
             return Ok(());
         }
         *answered.other.lock() = Some(now);
-        let text = format!(
-            "{} is of the etcd cluster {found:x}, and answers came from {first:x} before",
-            answered.address
-        );
+        let text =
+            format!("{} is of the etcd cluster {found:x}, and the journal is in {right:x}", answered.address);
         self.leave(member);
         // What a member was before the right cluster answered says nothing: it may be of that one again.
         let heard = *self.heard.lock();
@@ -252,17 +310,19 @@ impl Client {
         }
     }
 
-    pub(crate) fn compact(&self, request: &CompactionRequest) -> Result<HeaderResponse, CallError> {
-        self.call(path::COMPACT, request)
+    pub(crate) fn compact_at(&self, member: usize, request: &CompactionRequest) -> Result<(), CallError> {
+        let response: HeaderResponse = self.call(member, path::COMPACT, request)?;
+        self.note(member, response.header.as_ref())
     }
 
-    pub(crate) fn status(&self) -> Result<StatusResponse, CallError> {
-        self.call(path::STATUS, &Empty {})
+    pub(crate) fn status_at(&self, member: usize) -> Result<StatusResponse, CallError> {
+        self.call(member, path::STATUS, &Empty {})
     }
 
     /// Watches a key. The member ends the watch when it has no leader.
     pub(crate) fn watch(&self, request: WatchCreateRequest) -> Result<Watch, CallError> {
-        let (member, channel) = self.member();
+        let member = self.current();
+        let channel = self.members[member].channel.clone();
         let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
         let opened = self.bounded(member, async {
             let token = self.token(&channel).await?;
@@ -286,23 +346,12 @@ impl Client {
         }
     }
 
-    fn member(&self) -> (usize, Channel) {
-        let number = self.current.load(Ordering::Relaxed);
-        (number, self.numbered(number).channel.clone())
-    }
-
-    /// The member of a number, which is counted up whenever a member is left.
-    fn numbered(&self, number: usize) -> &Member {
-        &self.members[number % self.members.len()]
-    }
-
-    fn call<Q, A>(&self, path: &'static str, request: &Q) -> Result<A, CallError>
+    fn call<Q, A>(&self, member: usize, path: &'static str, request: &Q) -> Result<A, CallError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        let (member, channel) = self.member();
-        self.bounded(member, self.exchange(&channel, path, request))
+        self.bounded(member, self.exchange(&self.members[member].channel, path, request))
     }
 
     /// A request and its response, with a new token where etcd does not take the one before: it has done
@@ -330,7 +379,7 @@ impl Client {
 
     /// Bytes that a member has sent.
     pub(crate) fn received(&self, member: usize) -> u64 {
-        self.numbered(member).received.load(Ordering::Relaxed)
+        self.members[member].received.load(Ordering::Relaxed)
     }
 
     /// Waits for a call until the member was silent for a time; none then. A record may be on its way before
@@ -368,13 +417,13 @@ impl Client {
         match self.runtime.block_on(self.patiently(member, limit, call)) {
             Some(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
-                self.numbered(member).is_unusable.store(false, Ordering::Relaxed);
+                self.members[member].is_unusable.store(false, Ordering::Relaxed);
                 Ok(answer)
             }
             Some(Err(status)) => Err(self.failed(member, &status)),
             None => {
                 self.slow.store(slow.saturating_add(1), Ordering::Relaxed);
-                let address = &self.numbered(member).address;
+                let address = &self.members[member].address;
                 self.leave(member);
                 Err(CallError::Unknown(format!("{address} has not answered for {limit:?}")))
             }
@@ -383,7 +432,7 @@ impl Client {
 
     /// What a status means. A member that does not serve is left.
     fn failed(&self, member: usize, status: &Status) -> CallError {
-        let answered = self.numbered(member);
+        let answered = &self.members[member];
         answered.is_unusable.store(false, Ordering::Relaxed);
         let error = classify(status, &answered.address);
         match &error {
@@ -437,6 +486,7 @@ impl Member {
             address: address.to_owned(),
             channel,
             received,
+            etcd_cluster: AtomicU64::new(0),
             other: Mutex::new(None),
             is_unusable: AtomicBool::default(),
         })
@@ -502,6 +552,7 @@ mod tests {
                 Err(error) => panic!("{error}"),
             };
             assert_eq!(noted, outcome, "after {seconds} s");
+            client.trust(member);
         }
     }
 }

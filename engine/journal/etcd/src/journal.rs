@@ -30,14 +30,12 @@ impl EtcdJournal {
     /// written.
     pub fn connect(options: &EtcdOptions, cluster: ClusterId, founding: Founding) -> Result<EtcdJournal> {
         let shared = Shared::new(options, cluster, founding)?;
-        for _ in 0..shared.client.members() {
-            match shared.known() {
-                Ok(_) => return Ok(EtcdJournal(Arc::new(shared))),
-                // At the start, a mistake of whoever configured it.
-                Err(Error::Denied { message }) => return Err(Error::Refused { message }),
-                Err(error) if error.is_transient() => {}
-                Err(error) => return Err(error),
-            }
+        match shared.known() {
+            Ok(_) => return Ok(EtcdJournal(Arc::new(shared))),
+            // At the start, a mistake of whoever configured it.
+            Err(Error::Denied { message }) => return Err(Error::Refused { message }),
+            Err(error) if error.is_transient() => {}
+            Err(error) => return Err(error),
         }
         match shared.client.unusable() {
             // No other member could be used, and this one never can.
@@ -69,6 +67,8 @@ impl Journal for EtcdJournal {
 
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
         let from = from.max(Position::new(1));
+        // Whoever reads on has what comes before.
+        self.0.expect(Position::new(from.get() - 1));
         let start_revision = self.0.start_revision(from)?;
         let watch = self.0.watch(start_revision)?;
         Ok(Box::new(TailReader::new(EtcdTail::new(Arc::clone(&self.0), watch, from))))

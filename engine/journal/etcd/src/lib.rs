@@ -22,6 +22,7 @@
 mod call_error;
 mod client;
 mod connector;
+mod finding;
 mod journal;
 mod options;
 mod shared;

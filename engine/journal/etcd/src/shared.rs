@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_etcd_wire::kv::{
     compare, compare_target, request_op, response_op, CompactionRequest, Compare, KeyValue, PutRequest,
-    RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    RangeRequest, RequestOp, TxnRequest, TxnResponse,
 };
 use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
@@ -26,23 +26,23 @@ const OLDEST_WAIT: Duration = Duration::from_secs(2);
 /// Bounds of [`Shared::patience`], in milliseconds: it is doubled from the first to the last.
 const LEAST_PATIENCE: u64 = LAG.as_millis() as u64;
 const MOST_PATIENCE: u64 = 64_000;
-/// The oldest etcd that can cut the responses of a watch.
-const OLDEST_ETCD: (u32, u32) = (3, 4);
 
 /// What the journal shares with its readers.
 pub(crate) struct Shared {
     pub client: Client,
     cluster: ClusterId,
-    founding: Founding,
-    marker: Bytes,
-    log: Bytes,
+    pub founding: Founding,
+    pub marker: Bytes,
+    pub log: Bytes,
     pub max_record_bytes: usize,
     /// None until etcd was found to hold this journal. Held while that is found out.
-    known: Mutex<Option<KeyRevisions>>,
+    pub known: Mutex<Option<KeyRevisions>>,
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
-    was_known: AtomicBool,
-    log_created: AtomicI64,
+    pub was_known: AtomicBool,
+    pub log_created: AtomicI64,
+    /// The newest position that was read or answered: no member that has all records ends before it.
+    highest: AtomicU64,
     /// The revision of a position that was read lately.
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
@@ -56,9 +56,26 @@ pub(crate) struct Shared {
 /// ones, so the cluster that the marker names is compared beside them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyRevisions {
-    marker: i64,
+    pub marker: i64,
     /// Zero before the first record.
-    log: i64,
+    pub log: i64,
+}
+
+/// The newest record as a member has it, without its bytes, and a revision that is not below it.
+pub(crate) struct Newest {
+    log: Option<KeyValue>,
+    revision: i64,
+    member: usize,
+}
+
+/// What a member has otherwise than it was.
+enum Doubt {
+    /// The keys were deleted or created again.
+    Replaced,
+    /// The key that names the cluster is not as it has to be.
+    Unmarked,
+    /// It ends before what was read already.
+    Behind(Newest),
 }
 
 pub(crate) enum AppendError {
@@ -79,6 +96,7 @@ impl Shared {
             known: Mutex::new(None),
             was_known: AtomicBool::new(false),
             log_created: AtomicI64::new(0),
+            highest: AtomicU64::new(0),
             recent: Mutex::new(None),
             trimmed: Mutex::new(None),
             patience: AtomicU64::new(LEAST_PATIENCE),
@@ -117,53 +135,144 @@ impl Shared {
                 ],
                 failure: vec![range(&self.log, true), range(&self.marker, false)],
             };
-            let response = self.client.txn(&request).map_err(AppendError::Call)?;
+            let (response, member) = self.client.txn(&request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
             if response.succeeded {
                 // It is in the log. Without a position, where is known to etcd alone.
                 let unknown = |message| AppendError::Call(CallError::Unknown(message));
                 let log = log.ok_or_else(|| unknown("etcd did not return the version".to_owned()))?;
-                return self.position_of(&log).map_err(|error| unknown(error.to_string()));
+                let position = self.position_of(&log).map_err(|error| unknown(error.to_string()))?;
+                self.expect(position);
+                return Ok(position);
             }
-            // Nothing was put. The first record of all may be another replica's.
+            // Nothing was put there. The first record of all may be another replica's.
             let is_marked = range_of(&response, 1).is_some_and(|marker| self.is_marker(marker, known));
             let log_created = log.as_ref().map_or(0, |log| log.create_revision);
             match log {
                 Some(log) if known.log == 0 && is_marked => {
                     known = self.learn(&log).map_err(AppendError::Journal)?;
                 }
-                _ if log_created == known.log => return Err(AppendError::Journal(self.unmarked())),
-                _ => return Err(AppendError::Journal(self.replaced())),
+                _ if log_created == known.log => {
+                    return Err(self.not_put(known, member, Doubt::Unmarked));
+                }
+                _ => return Err(self.not_put(known, member, Doubt::Replaced)),
             }
         }
+    }
+
+    /// The outcome of an append that a member has not made, as the journal is another one there. Each member
+    /// compares what it has itself: where others have it as it was, they have made the append.
+    fn not_put(&self, known: KeyRevisions, member: usize, doubt: Doubt) -> AppendError {
+        let mut doubts = vec![(member, doubt)];
+        for other in self.client.in_turn().filter(|other| *other != member) {
+            match self.look_at(other, known) {
+                Ok(Ok(_)) => {
+                    self.client.prefer(other);
+                    let message = format!(
+                        "{} has another journal than {}, and has not made the append",
+                        self.client.address(member),
+                        self.client.address(other)
+                    );
+                    return AppendError::Call(CallError::Unknown(message));
+                }
+                Ok(Err(doubt)) => doubts.push((other, doubt)),
+                // Too few may be left.
+                Err(_) => {}
+            }
+        }
+        match self.decide(doubts) {
+            Ok(Doubt::Replaced) => AppendError::Journal(self.replaced()),
+            Ok(Doubt::Unmarked) => AppendError::Journal(self.unmarked()),
+            Ok(Doubt::Behind(_)) => {
+                AppendError::Call(CallError::Unknown("the journal ends earlier".to_owned()))
+            }
+            Err(message) => AppendError::Call(CallError::Unknown(message)),
+        }
+    }
+
+    /// What most members doubt, in the same way, or all of them.
+    fn decide(&self, doubts: Vec<(usize, Doubt)>) -> Result<Doubt, String> {
+        let members = self.client.members();
+        let addresses: Vec<&str> = doubts.iter().map(|(member, _)| self.client.address(*member)).collect();
+        let message =
+            format!("the journal is another one at {}, and not at most members", addresses.join(", "));
+        let of_kind = |kind: &Doubt| {
+            doubts
+                .iter()
+                .filter(|(_, doubt)| std::mem::discriminant(doubt) == std::mem::discriminant(kind))
+                .count()
+        };
+        let is_decided = |kind: &Doubt| of_kind(kind) * 2 > members || doubts.len() == members;
+        let at = doubts.iter().position(|(_, doubt)| is_decided(doubt));
+        at.and_then(|at| doubts.into_iter().nth(at)).map(|(_, doubt)| doubt).ok_or(message)
     }
 
     /// The position of the newest record.
     pub(crate) fn end(&self) -> Result<Position> {
-        self.newest()?.0.map_or(Ok(Position::ZERO), |log| position(&log))
+        self.newest()?.log.map_or(Ok(Position::ZERO), |log| position(&log))
     }
 
-    /// The newest record, without its bytes, and a revision that is not below it.
-    fn newest(&self) -> Result<(Option<KeyValue>, i64)> {
+    /// The newest record, of a member that has the journal as it was. What only some have otherwise they have
+    /// damaged, or lost.
+    fn newest(&self) -> Result<Newest> {
         let known = self.known()?;
+        let mut doubts = Vec::new();
+        for member in self.client.in_turn() {
+            match self.look_at(member, known) {
+                Ok(Ok(newest)) => {
+                    if !doubts.is_empty() {
+                        self.client.prefer(member);
+                    }
+                    if let Some(log) = &newest.log {
+                        self.learn(log)?;
+                    }
+                    return Ok(newest);
+                }
+                Ok(Err(doubt)) => doubts.push((member, doubt)),
+                Err(error) if doubts.is_empty() => return Err(error.of_reading()),
+                Err(_) => {}
+            }
+        }
+        match self.decide(doubts) {
+            Ok(Doubt::Replaced) => Err(self.replaced()),
+            Ok(Doubt::Unmarked) => Err(self.unmarked()),
+            Ok(Doubt::Behind(newest)) => Ok(newest),
+            Err(message) => Err(Error::Unavailable { message }),
+        }
+    }
+
+    /// The newest record of a member, or what it has otherwise than it was.
+    fn look_at(&self, member: usize, known: KeyRevisions) -> Result<Result<Newest, Doubt>, CallError> {
+        let highest = self.highest.load(Ordering::Relaxed);
         // Of one revision. The marker says that it is this journal still.
         let success = vec![range(&self.log, true), range(&self.marker, false)];
-        let request = TxnRequest { success, ..TxnRequest::default() };
-        let response = self.client.txn(&request).map_err(CallError::of_reading)?;
+        let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         let log = range_of(&response, 0);
-        if log.is_none() && known.log != 0 {
-            return Err(self.replaced());
+        let is_other = match log {
+            Some(log) => known.log != 0 && log.create_revision != known.log,
+            None => known.log != 0,
+        };
+        if is_other {
+            return Ok(Err(Doubt::Replaced));
         }
         if !range_of(&response, 1).is_some_and(|marker| self.is_marker(marker, known)) {
-            return Err(self.unmarked());
+            return Ok(Err(Doubt::Unmarked));
         }
-        match log {
-            Some(log) => {
-                self.learn(log)?;
-                Ok((Some(log.clone()), revision))
+        let end = log.map_or(0, |log| u64::try_from(log.version).unwrap_or(0));
+        let newest = Newest { log: log.cloned(), revision, member };
+        Ok(if end < highest { Err(Doubt::Behind(newest)) } else { Ok(newest) })
+    }
+
+    /// The error of a reader whose member has the keys otherwise than they were.
+    pub(crate) fn doubted(&self, member: usize) -> Error {
+        match self.newest() {
+            Ok(_) => {
+                self.client.leave(member);
+                let message = format!("{} has another journal than the others", self.client.address(member));
+                Error::Unavailable { message }
             }
-            None => Ok((None, revision)),
+            Err(error) => error,
         }
     }
 
@@ -188,7 +297,13 @@ impl Shared {
 
     /// Notes the revision of a position, for the next read.
     pub(crate) fn note(&self, position: Position, revision: i64) {
+        self.expect(position);
         *self.recent.lock() = Some((position, revision));
+    }
+
+    /// Notes that the journal has a record at a position.
+    pub(crate) fn expect(&self, position: Position) {
+        self.highest.fetch_max(position.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn replaced(&self) -> Error {
@@ -221,8 +336,8 @@ impl Shared {
             Some((position, revision)) if position.next() == from => return Ok(revision.saturating_add(1)),
             _ => {}
         }
-        let (newest, revision) = self.newest()?;
-        match newest {
+        let Newest { log, revision, .. } = self.newest()?;
+        match log {
             Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest),
             _ => Ok(revision.saturating_add(1)),
         }
@@ -310,7 +425,7 @@ impl Shared {
         if !self.trimmed.lock().is_none_or(is_due) {
             return Ok(());
         }
-        let (Some(newest), _) = self.newest()? else { return Ok(()) };
+        let Newest { log: Some(newest), member, .. } = self.newest()? else { return Ok(()) };
         // The newest record stays: its version is the journal's end.
         let kept = before.min(position(&newest)?);
         let revision = match self.revision_of(kept, &newest) {
@@ -320,7 +435,7 @@ impl Shared {
         };
         *self.trimmed.lock() = Some(Instant::now());
         // etcd keeps what was the newest version at the revision that it compacts at.
-        match self.client.compact(&CompactionRequest { revision, physical: false }) {
+        match self.client.compact_at(member, &CompactionRequest { revision, physical: false }) {
             Ok(_) | Err(CallError::Compacted) => Ok(()),
             Err(CallError::Denied(message)) => {
                 let message = format!("compacting etcd needs a user with the role root: {message}");
@@ -328,84 +443,6 @@ impl Shared {
             }
             Err(error) => Err(error.of_reading()),
         }
-    }
-
-    /// Which journal it is, found out by the first call that reaches etcd.
-    pub(crate) fn known(&self) -> Result<KeyRevisions> {
-        let mut known = self.known.lock();
-        match *known {
-            Some(known) => Ok(known),
-            None => {
-                let found = self.find()?;
-                let before = self.log_created.load(Ordering::Relaxed);
-                if before != 0 && before != found.log {
-                    return Err(self.replaced());
-                }
-                self.log_created.store(found.log, Ordering::Relaxed);
-                self.was_known.store(true, Ordering::Relaxed);
-                Ok(*known.insert(found))
-            }
-        }
-    }
-
-    /// Looks at what etcd holds, and founds the journal where that is nothing and it is allowed.
-    fn find(&self) -> Result<KeyRevisions> {
-        self.check_version()?;
-        self.check_keys()?;
-        let founding = match self.was_known.load(Ordering::Relaxed) {
-            true => Founding::Forbidden,
-            false => self.founding,
-        };
-        let response = match founding {
-            Founding::Forbidden => {
-                let success = vec![range(&self.marker, false), range(&self.log, true)];
-                let request = TxnRequest { success, ..TxnRequest::default() };
-                self.client.txn(&request).map_err(CallError::of_reading)?
-            }
-            Founding::Allowed => {
-                let response = self.found()?;
-                if response.succeeded {
-                    let marker = response.header.map_or(0, |header| header.revision);
-                    return Ok(KeyRevisions { marker, log: 0 });
-                }
-                response
-            }
-        };
-        let place = String::from_utf8_lossy(&self.marker);
-        let log = range_of(&response, 1);
-        let Some(marker) = range_of(&response, 0) else {
-            if log.is_none() && founding == Founding::Allowed {
-                // Another journal was founded at the same time at another place.
-                self.check_keys()?;
-                return Err(Error::Unavailable { message: "a key of etcd came and went".to_owned() });
-            }
-            if log.is_some() {
-                let message = format!(
-                    "there are records in etcd, but the key {place:?}, which names their cluster, is absent; \
-                     if they are this cluster's, put it back with the value {:?}",
-                    self.marker_value()
-                );
-                return Err(Error::Denied { message });
-            }
-            let message = format!(
-                "the key {place:?} is absent in etcd: the journal that this replica has applied is not there; use \
-                 the etcd that holds it. Where its data is lost, make a backup of the replica that is \
-                 furthest, and restore it. Nothing was written"
-            );
-            return Err(Error::Refused { message });
-        };
-        let expected = self.marker_value();
-        let found = String::from_utf8_lossy(&marker.value);
-        if found != expected {
-            let found: String = found.chars().take(100).collect();
-            let message = format!(
-                "the key {place:?} in etcd has {found:?} in place of {expected:?}: it is another cluster's, \
-                 or of a later version; use another etcd, or join that cluster in an empty data directory. \
-                 Nothing was written"
-            );
-            return Err(Error::Refused { message });
-        }
-        Ok(KeyRevisions { marker: marker.create_revision, log: log.map_or(0, |log| log.create_revision) })
     }
 
     /// A condition: the marker names this cluster.
@@ -418,74 +455,8 @@ impl Shared {
         marker.create_revision == known.marker && marker.value == self.marker_value()
     }
 
-    fn marker_value(&self) -> String {
+    pub(crate) fn marker_value(&self) -> String {
         format!("{MARKER}{}", self.cluster)
-    }
-
-    /// Puts the marker if etcd holds no key at all: of all clusters that do so at once, at this place or at
-    /// others, one does. A user who may not see all keys goes by those of this place.
-    fn found(&self) -> Result<TxnResponse> {
-        let put = PutRequest {
-            key: self.marker.clone(),
-            value: self.marker_value().into(),
-            ..PutRequest::default()
-        };
-        let all = Bytes::from_static(b"\0");
-        let nothing = Compare { range_end: all.clone(), ..created(&all, 0) };
-        let mut request = TxnRequest {
-            compare: vec![nothing],
-            success: vec![RequestOp { request: Some(request_op::Request::Put(put)) }],
-            failure: vec![range(&self.marker, false), range(&self.log, true)],
-        };
-        match self.client.txn(&request) {
-            Err(CallError::Denied(_)) => {
-                request.compare = vec![created(&self.marker, 0), created(&self.log, 0)];
-                self.client.txn(&request).map_err(CallError::of_reading)
-            }
-            outcome => outcome.map_err(CallError::of_reading),
-        }
-    }
-
-    fn check_version(&self) -> Result<()> {
-        let version = match self.client.status() {
-            Ok(status) => status.version,
-            // A user without this permission gets a precise error from the next call.
-            Err(CallError::Denied(_)) => return Ok(()),
-            Err(error) => return Err(error.of_reading()),
-        };
-        let mut numbers = version.split('.').map(str::parse::<u32>);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_ETCD => {
-                let (major, minor) = OLDEST_ETCD;
-                let message = format!("etcd {version} is too old, {major}.{minor} is needed");
-                Err(Error::Refused { message })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Refuses an etcd that holds anything else: trimming removes the history of all keys. A user who may not
-    /// see all keys is believed.
-    fn check_keys(&self) -> Result<()> {
-        let all = Bytes::from_static(b"\0");
-        let (key, range_end) = (all.clone(), all);
-        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, ..RangeRequest::default() };
-        let response = match self.client.range(&request) {
-            Ok(response) => response,
-            Err(CallError::Denied(_)) => RangeResponse::default(),
-            Err(error) => return Err(error.of_reading()),
-        };
-        match response.kvs.iter().find(|kv| kv.key != self.marker && kv.key != self.log) {
-            None => Ok(()),
-            Some(kv) => {
-                let key: String = String::from_utf8_lossy(&kv.key).chars().take(100).collect();
-                let message = format!(
-                    "etcd holds the key {key:?} that is none of this journal's; a journal needs an etcd of its \
-                     own, because trimming it removes the history of all keys"
-                );
-                Err(Error::Refused { message })
-            }
-        }
     }
 }
 
@@ -498,18 +469,18 @@ fn position(log: &KeyValue) -> Result<Position> {
 }
 
 /// A condition: the key was created at this revision; it does not exist for revision zero.
-fn created(key: &Bytes, revision: i64) -> Compare {
+pub(crate) fn created(key: &Bytes, revision: i64) -> Compare {
     let operand = Some(compare::Operand::CreateRevision(revision));
     Compare { target: compare_target::CREATE, key: key.clone(), operand, ..Compare::default() }
 }
 
-fn range(key: &Bytes, keys_only: bool) -> RequestOp {
+pub(crate) fn range(key: &Bytes, keys_only: bool) -> RequestOp {
     let request = RangeRequest { key: key.clone(), keys_only, ..RangeRequest::default() };
     RequestOp { request: Some(request_op::Request::Range(request)) }
 }
 
 /// What the operation at `index` of a transaction has found.
-fn range_of(response: &TxnResponse, index: usize) -> Option<&KeyValue> {
+pub(crate) fn range_of(response: &TxnResponse, index: usize) -> Option<&KeyValue> {
     match response.responses.get(index)?.response.as_ref()? {
         response_op::Response::Range(range) => range.kvs.first(),
         _ => None,

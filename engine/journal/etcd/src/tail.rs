@@ -45,9 +45,9 @@ impl EtcdTail {
 
     fn take_event(&mut self, event: Event) -> Result<()> {
         let Some(log) = event.kv.filter(|_| event.kind != Event::DELETE) else {
-            return Err(self.shared.replaced());
+            return Err(self.shared.doubted(self.watch.member));
         };
-        let position = self.shared.position_of(&log)?;
+        let position = self.shared.position_of(&log).map_err(|_| self.shared.doubted(self.watch.member))?;
         if position > self.due {
             return Err(Error::Gap { expected: self.due, found: position });
         }
@@ -103,6 +103,7 @@ impl Tail for EtcdTail {
     }
 
     fn distrust(&mut self) -> String {
-        self.shared.client.distrust(self.watch.member)
+        self.shared.client.leave(self.watch.member);
+        self.shared.client.address(self.watch.member).to_owned()
     }
 }

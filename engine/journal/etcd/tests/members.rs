@@ -315,6 +315,58 @@ fn a_marker_that_was_removed_is_missed_and_taken_up_again() {
     }
 }
 
+/// The key that names the cluster is damaged at one member: it makes no append that the others make, and ends
+/// where they go on.
+#[test]
+fn a_member_with_a_damaged_marker_stops_nobody() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let running = members.connect();
+    assert_eq!(running.append("before".into()), Ok(Position::new(1)));
+    members.flip(0, format!("format 1, cluster {CLUSTER}").as_bytes());
+    members.wait_for(0);
+    // A client that asks it first, at the start, and one that has known the journal before.
+    let started = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(started.end(), Ok(Position::new(1)));
+    let founding = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Allowed).unwrap();
+    assert_eq!(founding.end(), Ok(Position::new(1)));
+    for (journal, record) in [(&running, "running"), (&started, "started")] {
+        let mut unknown = 0;
+        let position = loop {
+            match journal.append(record.into()) {
+                Ok(position) => break position,
+                Err(Error::OutcomeUnknown { .. }) if unknown < 3 => unknown += 1,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(journal.end() == Ok(position), "{:?} where {position} was answered", journal.end());
+    }
+    let records = read_all(&started, started.end().unwrap());
+    assert!(records.contains(&Bytes::from("running")) && records.contains(&Bytes::from("started")));
+    started.trim(Position::new(2)).unwrap();
+}
+
+/// A member that was emptied, and is an etcd of its own now, is asked first.
+#[test]
+fn a_member_that_was_emptied_stops_nobody_and_founds_nothing() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let running = members.connect();
+    running.append("before".into()).unwrap();
+    members.empty(0);
+    members.wait_for(0);
+    for founding in [Founding::Forbidden, Founding::Allowed] {
+        let started = EtcdJournal::connect(&members.options(), CLUSTER, founding).unwrap();
+        assert_eq!(started.end(), Ok(Position::new(1)));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Err(error) = running.append("after".into()) {
+        assert!(error.is_transient() && Instant::now() < deadline, "{error}");
+    }
+    let everything = members.call("kv/range", r#"{"key":"AA==","range_end":"AA=="}"#, None);
+    assert!(!everything.contains("kvs"), "{everything}");
+}
+
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -328,6 +380,25 @@ fn base64(bytes: &[u8]) -> String {
         }
     }
     text
+}
+
+/// One after the other would have its time.
+#[test]
+fn members_that_stand_still_delay_no_start() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    members.connect().append("a record".into()).unwrap();
+    // The operating system takes connections for them.
+    let frozen: Vec<std::net::TcpListener> =
+        (0..12).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let addresses = frozen.iter().map(|listener| listener.local_addr().unwrap().to_string());
+    let options =
+        EtcdOptions { members: addresses.chain([members.address(0)]).collect(), ..members.options() };
+    let start = Instant::now();
+    let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(journal.end(), Ok(Position::new(1)));
+    // It was more than a minute.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 /// Several clusters find an empty etcd in the same moment, at one place and at several.

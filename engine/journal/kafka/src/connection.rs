@@ -22,7 +22,7 @@ use crate::scram::{Exchange, Hash};
 use crate::wire::{self, Authenticated};
 
 /// Longest time until a connection can be used: TCP, TLS, versions and the user.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time for which a broker may take nothing of a request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest answer that is taken: a batch above what was asked for comes whole.
@@ -173,8 +173,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects to a broker and tells it who this is.
-    pub(crate) fn connect(address: &str, security: &Security) -> Result<Connection, CallError> {
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
+    pub(crate) fn connect(
+        address: &str,
+        security: &Security,
+        timeout: Duration,
+    ) -> Result<Connection, CallError> {
+        let deadline = Instant::now() + timeout;
         let socket = connect_socket(address, deadline).map_err(|error| failure(address, &error))?;
         let stream = match &security.tls {
             None => Stream::Plain(socket),

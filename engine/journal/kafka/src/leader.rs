@@ -324,7 +324,9 @@ impl Shared {
         let last = self.leader.lock().witness;
         let is_left = |broker: &&i32| **broker != quorum.leader && !quorum.asked.contains(*broker);
         let mut others: Vec<i32> = quorum.replicas.iter().filter(is_left).copied().collect();
-        others.sort_by_key(|broker| *broker != last);
+        let is_silent =
+            |broker| self.client.address(broker).is_none_or(|address| self.client.is_silent(&address));
+        others.sort_by_key(|broker| (is_silent(*broker), *broker != last));
         others
     }
 

@@ -15,7 +15,7 @@ impl Shared {
     pub(crate) fn registered_brokers(&self, view: &View) -> Result<usize> {
         let body = describe_cluster();
         let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());
-        for (_, address) in &view.brokers {
+        for address in self.client.addresses(view) {
             let answer = match self.client.call(address, DESCRIBE_CLUSTER, &body, CALL_TIMEOUT) {
                 Ok(answer) => answer,
                 Err(error) => {

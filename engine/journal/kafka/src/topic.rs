@@ -120,7 +120,7 @@ impl Shared {
         let name = &self.topic;
         let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());
         let mut answered = None;
-        for (_, address) in &view.brokers {
+        for address in self.client.addresses(view) {
             match self.client.call(address, wire::CREATE_TOPICS, &body, CREATE_TIMEOUT + CALL_TIMEOUT) {
                 Ok(answer) => {
                     answered = Some((address, answer));
@@ -287,7 +287,7 @@ impl Shared {
             [CLEANUP, COMPRESSION, MAX_MESSAGE, MIN_IN_SYNC, RETENTION_BYTES, RETENTION_TIME, UNCLEAN];
         let body = wire::describe_topic(name, &names);
         let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());
-        for (_, address) in &view.brokers {
+        for address in self.client.addresses(view) {
             let answer = match self.client.call(address, wire::DESCRIBE_CONFIGS, &body, CALL_TIMEOUT) {
                 Ok(answer) => answer,
                 Err(error) => {

@@ -99,9 +99,9 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     controllers::definitions::start(&server).await?;
     controllers::remote_apis::start(&server).await?;
     if let Some(Replica { journal, id, .. }) = &replica {
-        let (server, journal, id, dir) = (server.clone(), journal.clone(), *id, dir.path().to_owned());
+        let (server, id, dir) = (server.clone(), *id, dir.path().to_owned());
         journal_settings::watch(&server, journal.clone());
-        Membership { server, journal, id, address: advertised, dir }.start();
+        Membership { server, id, address: advertised, dir }.start();
     }
     create_objects(&server, dir.stage(), advertised, levels).await?;
     start_controllers(&server, &options, &pki, plugins, replica.as_ref().map(|replica| (replica, source)))?;

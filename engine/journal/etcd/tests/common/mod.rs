@@ -229,6 +229,25 @@ impl Members {
     /// Flips a bit of a text in the files of a member, which is killed for it, and waits until it answers
     /// again.
     pub fn damage(&mut self, member: usize, text: &[u8]) {
+        self.flip(member, text);
+        self.connect_with(&EtcdOptions { members: vec![self.address(member)], ..self.options() });
+    }
+
+    /// Starts a member with nothing on disk, as an etcd of its own at the same address.
+    pub fn empty(&mut self, member: usize) {
+        self.kill(member);
+        std::fs::remove_dir_all(self.dir.path().join(format!("m{member}"))).unwrap();
+        let peer = self.members[member]
+            .1
+            .iter()
+            .find_map(|argument| argument.strip_prefix("--initial-advertise-peer-urls=").map(str::to_owned));
+        let cluster = format!("--initial-cluster=m{member}={}", peer.unwrap());
+        self.members[member].1.extend([cluster, "--initial-cluster-token=another".to_owned()]);
+        self.restart(member);
+    }
+
+    /// Flips a bit of a text in the files of a member, and starts it again.
+    pub fn flip(&mut self, member: usize, text: &[u8]) {
         let path = self.dir.path().join(format!("m{member}/member/snap/db"));
         let deadline = Instant::now() + Duration::from_secs(60);
         let places = |bytes: &[u8]| -> Vec<usize> {
@@ -246,7 +265,23 @@ impl Members {
         }
         std::fs::write(&path, bytes).unwrap();
         self.restart(member);
-        self.connect_with(&EtcdOptions { members: vec![self.address(member)], ..self.options() });
+    }
+
+    /// Waits until a member answers requests for which it needs the others.
+    pub fn wait_for(&self, member: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let url = format!("http://127.0.0.1:{}/health", self.clients[member]);
+        let is_up = || {
+            Command::new("curl")
+                .args(["-sf", "-o", "/dev/null", "--max-time", "5", &url])
+                .status()
+                .unwrap()
+                .success()
+        };
+        while !is_up() {
+            assert!(Instant::now() < deadline, "{url}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     pub fn address(&self, member: usize) -> String {

@@ -1,0 +1,215 @@
+//! Finding the journal in etcd: at one member after the other, as what a single one says may be its own.
+//!
+//! A member may have been emptied, be another etcd's, or have a key damaged. What it says ends nothing: the
+//! first member that has the journal is believed, and that it is not there, or is another one's, most have to
+//! say.
+
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use plinth_etcd_wire::kv::{
+    request_op, Compare, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
+    TxnResponse,
+};
+use plinth_journal::{Error, Founding, Result};
+
+use crate::call_error::CallError;
+use crate::shared::{created, range, range_of, KeyRevisions, Shared};
+
+/// The oldest etcd that can cut the responses of a watch.
+const OLDEST_ETCD: (u32, u32) = (3, 4);
+
+/// What a member has of the journal.
+enum Found {
+    Journal(KeyRevisions),
+    /// No key at all, where a journal may be founded.
+    Nothing,
+    /// What this replica cannot use.
+    Unsuitable(Error),
+}
+
+impl Shared {
+    /// Which journal it is, found out by the first call that reaches etcd.
+    pub(crate) fn known(&self) -> Result<KeyRevisions> {
+        let mut known = self.known.lock();
+        match *known {
+            Some(known) => Ok(known),
+            None => {
+                let found = self.find()?;
+                self.log_created.store(found.log, Ordering::Relaxed);
+                self.was_known.store(true, Ordering::Relaxed);
+                Ok(*known.insert(found))
+            }
+        }
+    }
+
+    /// Looks at what the members hold, and founds the journal where that is nothing and it is allowed.
+    fn find(&self) -> Result<KeyRevisions> {
+        let founding = match self.was_known.load(Ordering::Relaxed) {
+            true => Founding::Forbidden,
+            false => self.founding,
+        };
+        let members = self.client.members();
+        self.client.choose();
+        // Another journal may be founded at the same time; the second look finds it.
+        for _ in 0..2 {
+            let (mut empty, mut unsuitable, mut failed) = (Vec::new(), Vec::new(), None);
+            for member in self.client.in_turn() {
+                match self.find_at(member, founding) {
+                    Ok(Found::Journal(found)) => {
+                        self.client.prefer(member);
+                        self.client.trust(member);
+                        return Ok(found);
+                    }
+                    Ok(Found::Nothing) => empty.push(member),
+                    Ok(Found::Unsuitable(error)) => unsuitable.push((member, error)),
+                    Err(error @ (CallError::Denied(_) | CallError::Refused(_))) => {
+                        return Err(error.of_reading());
+                    }
+                    Err(error) => failed = Some(error.of_reading()),
+                }
+            }
+            match (empty.first(), unsuitable.first()) {
+                (Some(member), _) if empty.len() * 2 > members => {
+                    let response = self.found(*member)?;
+                    if response.succeeded {
+                        self.client.trust(*member);
+                        let marker = response.header.map_or(0, |header| header.revision);
+                        return Ok(KeyRevisions { marker, log: 0 });
+                    }
+                }
+                (_, Some((_, error))) if unsuitable.len() * 2 > members => return Err(error.clone()),
+                (_, Some((member, error))) => {
+                    let address = self.client.address(*member);
+                    let message = format!("too few members have answered, and at {address} {error}");
+                    return Err(Error::Unavailable { message });
+                }
+                _ => return Err(failed.unwrap_or_else(too_few)),
+            }
+        }
+        Err(Error::Unavailable { message: "a key of etcd came and went".to_owned() })
+    }
+
+    /// What a member has of the journal.
+    fn find_at(&self, member: usize, founding: Founding) -> Result<Found, CallError> {
+        if let Some(error) = self.check_version(member)? {
+            return Ok(Found::Unsuitable(error));
+        }
+        if let Some(error) = self.check_keys(member)? {
+            return Ok(Found::Unsuitable(error));
+        }
+        let success = vec![range(&self.marker, false), range(&self.log, true)];
+        let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
+        Ok(self.judge(founding, range_of(&response, 0), range_of(&response, 1)))
+    }
+
+    fn judge(&self, founding: Founding, marker: Option<&KeyValue>, log: Option<&KeyValue>) -> Found {
+        let place = String::from_utf8_lossy(&self.marker);
+        let Some(marker) = marker else {
+            if log.is_none() && founding == Founding::Allowed {
+                return Found::Nothing;
+            }
+            if log.is_some() {
+                let message = format!(
+                    "there are records in etcd, but the key {place:?}, which names their cluster, is absent; \
+                     if they are this cluster's, put it back with the value {:?}",
+                    self.marker_value()
+                );
+                return Found::Unsuitable(Error::Denied { message });
+            }
+            let message = format!(
+                "the key {place:?} is absent in etcd: the journal that this replica has applied is not there; use \
+                 the etcd that holds it. Where its data is lost, make a backup of the replica that is \
+                 furthest, and restore it. Nothing was written"
+            );
+            return Found::Unsuitable(Error::Refused { message });
+        };
+        let expected = self.marker_value();
+        let found = String::from_utf8_lossy(&marker.value);
+        if found != expected {
+            let found: String = found.chars().take(100).collect();
+            let message = format!(
+                "the key {place:?} in etcd has {found:?} in place of {expected:?}: it is another cluster's, \
+                 or of a later version; use another etcd, or join that cluster in an empty data directory. \
+                 Nothing was written"
+            );
+            return Found::Unsuitable(Error::Refused { message });
+        }
+        let found =
+            KeyRevisions { marker: marker.create_revision, log: log.map_or(0, |log| log.create_revision) };
+        let before = self.log_created.load(Ordering::Relaxed);
+        match before != 0 && before != found.log {
+            true => Found::Unsuitable(self.replaced()),
+            false => Found::Journal(found),
+        }
+    }
+
+    /// Puts the marker if etcd holds no key at all: of all clusters that do so at once, at this place or at
+    /// others, one does. A user who may not see all keys goes by those of this place.
+    fn found(&self, member: usize) -> Result<TxnResponse> {
+        let put = PutRequest {
+            key: self.marker.clone(),
+            value: self.marker_value().into(),
+            ..PutRequest::default()
+        };
+        let all = Bytes::from_static(b"\0");
+        let nothing = Compare { range_end: all.clone(), ..created(&all, 0) };
+        let mut request = TxnRequest {
+            compare: vec![nothing],
+            success: vec![RequestOp { request: Some(request_op::Request::Put(put)) }],
+            failure: Vec::new(),
+        };
+        match self.client.txn_at(member, &request) {
+            Err(CallError::Denied(_)) => {
+                request.compare = vec![created(&self.marker, 0), created(&self.log, 0)];
+                self.client.txn_at(member, &request).map_err(CallError::of_reading)
+            }
+            outcome => outcome.map_err(CallError::of_reading),
+        }
+    }
+
+    /// Why the version of a member is too old.
+    fn check_version(&self, member: usize) -> Result<Option<Error>, CallError> {
+        let version = match self.client.status_at(member) {
+            Ok(status) => status.version,
+            // A user without this permission gets a precise error from the next call.
+            Err(CallError::Denied(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut numbers = version.split('.').map(str::parse::<u32>);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_ETCD => {
+                let (major, minor) = OLDEST_ETCD;
+                let message = format!("etcd {version} is too old, {major}.{minor} is needed");
+                Ok(Some(Error::Refused { message }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Refuses an etcd that holds anything else: trimming removes the history of all keys. A user who may not
+    /// see all keys is believed.
+    fn check_keys(&self, member: usize) -> Result<Option<Error>, CallError> {
+        let all = Bytes::from_static(b"\0");
+        let (key, range_end) = (all.clone(), all);
+        let request = RangeRequest { key, range_end, limit: 3, keys_only: true, ..RangeRequest::default() };
+        let response = match self.client.range_at(member, &request) {
+            Ok(response) => response,
+            Err(CallError::Denied(_)) => RangeResponse::default(),
+            Err(error) => return Err(error),
+        };
+        let other = response.kvs.iter().find(|kv| kv.key != self.marker && kv.key != self.log);
+        Ok(other.map(|kv| {
+            let key: String = String::from_utf8_lossy(&kv.key).chars().take(100).collect();
+            let message = format!(
+                "etcd holds the key {key:?} that is none of this journal's; a journal needs an etcd of its \
+                 own, because trimming it removes the history of all keys"
+            );
+            Error::Refused { message }
+        }))
+    }
+}
+
+fn too_few() -> Error {
+    Error::Unavailable { message: "too few members of etcd answer to found a journal".to_owned() }
+}
