@@ -563,4 +563,17 @@ async fn an_object_is_converted_once_for_all_policies_of_a_version() {
     let (code, answer) = call(&client, Method::DELETE, &path, None).await;
     assert_eq!((code, converter.calls.load(Ordering::Relaxed) - before), (200, 1), "{answer}");
     assert_eq!(answer["details"]["uid"], made["metadata"]["uid"]);
+
+    // The update that lets a deleted object go answers with it, in the version of the request.
+    let mut kept = sized(9);
+    kept["metadata"]["finalizers"] = json!(["example.com/keeps"]);
+    let (code, made) = call(&client, Method::POST, stored, Some(&kept)).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, answer) = call(&client, Method::DELETE, &path, None).await;
+    assert_eq!((code, &answer["spec"]["size"]), (200, &json!("9x9")), "{answer}");
+    let freed = json!({"metadata": {"finalizers": null}}).to_string();
+    let (code, answer) =
+        call_with(&client, Method::PATCH, &path, "application/merge-patch+json", freed).await;
+    assert_eq!((code, &answer["spec"]["size"]), (200, &json!("9x9")), "{answer}");
+    assert_eq!(call(&client, Method::GET, &path, None).await.0, 404);
 }

@@ -208,19 +208,18 @@ async fn delete_once(
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
+    // Of what goes, the answer to a custom resource's deletion says the UID alone: it is not converted.
+    let is_shown = keep || !cx.resource.is_custom();
     let commit = Commit {
         key: object_key.clone(),
-        // Of what goes, the answer to a custom resource's deletion needs the UID alone: no conversion.
-        value: match keep || !cx.resource.is_custom() {
-            true => cx.to_stored(new).await?,
-            false => live.value.clone(),
-        },
+        value: if is_shown { cx.to_stored(new).await? } else { live.value.clone() },
         delete: !keep,
         parts: if keep { TransactionParts::default() } else { cx.kind_handler.release(&old) },
         dry_run: options.is_dry_run(),
         live: Some(live),
     };
-    Ok(match commit.run(cx).await? {
+    let outcome = if is_shown { commit.run(cx).await? } else { commit.run_unshown(cx).await? };
+    Ok(match outcome {
         Committed::Conflict => None,
         Committed::Done(done) => {
             let Written { value, revision } = done.written(false);

@@ -57,6 +57,19 @@ impl Commit {
     /// # Errors
     /// When the object cannot be read or stored.
     pub async fn run(self, cx: &Context) -> Result<Committed, ApiError> {
+        Ok(match self.run_unshown(cx).await? {
+            Committed::Done(done) => {
+                Committed::Done(Done { value: cx.convert_value(done.value).await?, ..done })
+            }
+            Committed::Conflict => Committed::Conflict,
+        })
+    }
+
+    /// The same where the answer does not show the object, which may be in another version.
+    ///
+    /// # Errors
+    /// When the object cannot be read or stored.
+    pub async fn run_unshown(self, cx: &Context) -> Result<Committed, ApiError> {
         let Commit { live, key, value, delete, parts, dry_run } = self;
         let store = &cx.server.store;
         let before = live.as_ref().map(|live| live.mod_revision);
@@ -89,7 +102,6 @@ impl Commit {
             _ if live.is_none() && cx.record(&key).await?.is_some() => return Ok(Committed::Conflict),
             _ => None,
         };
-        let value = if delete { value } else { cx.convert_value(value).await? };
         Ok(Committed::Done(Done { value, committed, before }))
     }
 }
