@@ -107,7 +107,8 @@ pub fn query(input: &[u8]) {
 pub fn webhook_answers(input: &[u8]) {
     let (kind, rest) = choice(input);
     // Only a review that allows may allow.
-    if let Ok(answer) = authz::webhook::review::decode(rest) {
+    if let Ok(answer) = authz::webhook::review::decode(rest, authz::webhook::review::AccessReviewVersion::V1)
+    {
         assert!(!answer.allowed || is_true_at(rest, &["status", "allowed"]));
         assert!(!answer.denied || is_true_at(rest, &["status", "denied"]));
     }

@@ -11,7 +11,7 @@
 
 use std::future::{poll_fn, Future};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::ready;
 
@@ -68,36 +68,75 @@ impl Limiter {
 #[derive(Clone, Debug, Default)]
 pub struct RequestSlot(Option<Arc<Request>>);
 
+/// What a request needs a slot for. Only [`RequestSlot::run`] waits for one: a part of the request that waited by
+/// itself would be given a slot while the request, waiting for one too, does not poll it.
 #[derive(Debug)]
 struct Request {
     exempt: bool,
     /// Whether each further step needs a slot.
     is_large: AtomicBool,
+    /// Parts of it that are about to take a long step, or in one.
+    long_steps: AtomicUsize,
+    /// Whether it is being polled with a slot.
+    has_slot: AtomicBool,
+}
+
+impl Request {
+    fn needs_slot(&self) -> bool {
+        self.is_large.load(Ordering::Relaxed) || self.long_steps.load(Ordering::Relaxed) > 0
+    }
+
+    /// Returns in a poll that has a slot, once it has been said that one is needed.
+    async fn polled_with_slot(&self) {
+        if !self.has_slot.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A long step of a request, counted as long as this lives.
+struct LongStep<'r>(&'r Request);
+
+impl<'r> LongStep<'r> {
+    fn of(request: &'r Request) -> LongStep<'r> {
+        request.long_steps.fetch_add(1, Ordering::Relaxed);
+        LongStep(request)
+    }
+}
+
+impl Drop for LongStep<'_> {
+    fn drop(&mut self) {
+        self.0.long_steps.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl RequestSlot {
     /// A request that is not large yet; `exempt` from flow control or not.
     pub fn new(exempt: bool) -> RequestSlot {
-        RequestSlot(Some(Arc::new(Request { exempt, is_large: AtomicBool::new(false) })))
+        RequestSlot(Some(Arc::new(Request {
+            exempt,
+            is_large: AtomicBool::new(false),
+            long_steps: AtomicUsize::new(0),
+            has_slot: AtomicBool::new(false),
+        })))
     }
 
     /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise when
     /// the request has a slot.
     pub(crate) async fn acquire_for_size(&self, length: usize) {
         let Some(request) = self.0.as_ref().filter(|_| length > LARGE) else { return };
-        if !request.is_large.swap(true, Ordering::Relaxed) {
-            // The next poll is made with a slot.
-            tokio::task::yield_now().await;
-        }
+        request.is_large.store(true, Ordering::Relaxed);
+        request.polled_with_slot().await;
     }
 
     /// Runs work that takes long, with a slot for its duration if the request has none.
     pub async fn run_long<T>(&self, limiter: &Limiter, work: impl FnOnce() -> T) -> T {
-        let request = self.0.as_deref();
-        let _permit = match request.is_some_and(|request| request.is_large.load(Ordering::Relaxed)) {
-            true => None,
-            false => limiter.take(request.is_none_or(|request| request.exempt)).await,
+        let Some(request) = &self.0 else {
+            let _permit = limiter.take(true).await;
+            return long_step(work);
         };
+        let _step = LongStep::of(request);
+        request.polled_with_slot().await;
         long_step(work)
     }
 
@@ -107,7 +146,9 @@ impl RequestSlot {
         let mut request = pin!(request);
         let mut waiting = None;
         poll_fn(|cx| {
-            if !state.is_large.load(Ordering::Relaxed) {
+            if !state.needs_slot() {
+                // A wait that is not polled could be given a slot.
+                waiting = None;
                 return request.as_mut().poll(cx);
             }
             let free = if waiting.is_none() { limiter.try_take(state.exempt) } else { None };
@@ -120,7 +161,10 @@ impl RequestSlot {
                     permit
                 }
             };
-            long_step(|| request.as_mut().poll(cx))
+            state.has_slot.store(true, Ordering::Relaxed);
+            let polled = long_step(|| request.as_mut().poll(cx));
+            state.has_slot.store(false, Ordering::Relaxed);
+            polled
         })
         .await
     }
@@ -150,7 +194,6 @@ fn has_other_threads() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     /// Counts the progress of small requests, and the long steps in progress.
@@ -242,6 +285,26 @@ mod tests {
         }
         drop(flood);
         assert_eq!(behind.await, 7);
+    }
+
+    /// Parts of one request: one has a long step, another reads a large object.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn parts_of_a_request_do_not_wait_for_each_other() {
+        let limiter = Limiter::new(1);
+        let flood = limiter.take(false).await;
+        let slot = RequestSlot::new(false);
+        let parts = async {
+            let (step, large) = (slot.run_long(&limiter, || 7), slot.acquire_for_size(1 << 20));
+            futures_util::join!(step, large).0
+        };
+        let mut request = pin!(slot.run(&limiter, parts));
+        for _ in 0..3 {
+            assert!(futures_util::poll!(request.as_mut()).is_pending());
+        }
+        drop(flood);
+        let ended = tokio::time::timeout(Duration::from_secs(60), request).await;
+        assert_eq!(ended.expect("an end"), 7);
+        assert!(limiter.try_take(false).is_some(), "the slot is free again");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

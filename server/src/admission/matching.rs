@@ -104,8 +104,12 @@ pub(super) fn matched_version(
         return None;
     }
     let prefix = &resource.storage.as_ref()?.prefix;
-    let mut same =
-        call.cx.registry.known().filter(|o| o.storage.as_ref().is_some_and(|s| s.prefix == *prefix));
+    let part = call.cx.info.subresource.as_str();
+    // Of a subresource, the versions that have it.
+    let has_part = |other: &ResourceType| part.is_empty() || other.row.subresource(part).is_some();
+    let mut same = call.cx.registry.known().filter(|other| {
+        other.storage.as_ref().is_some_and(|storage| storage.prefix == *prefix) && has_part(other)
+    });
     same.find(|other| rules.iter().any(|rule| matches(rule, other))).cloned()
 }
 

@@ -148,3 +148,41 @@ async fn admission_sees_a_scale_whatever_is_scaled() {
         assert_eq!(send(&client, "DELETE", &path, &Value::Null).await.code, 200, "{plural}");
     }
 }
+
+/// A rule names versions; one that does not have the subresource is not another form of the request.
+#[tokio::test]
+async fn versions_without_a_subresource_match_no_request_for_it() {
+    let client = shared_with_apis().await.client().await;
+    let group = format!("{}.example", unique("partly"));
+    let schema = json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"size": {"type": "integer"}}},
+    }});
+    let scale = json!({"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"});
+    let versions = json!([
+        {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            "subresources": {"scale": scale}},
+        {"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": schema}},
+    ]);
+    establish(&client, &with_versions(&group, "Herd", "Namespaced", versions)).await;
+    let herds = format!("/apis/{group}/v1/namespaces/default/herds");
+    let herd = |name: &str| json!({"apiVersion": format!("{group}/v1"), "kind": "Herd", "metadata": {"name": name}, "spec": {"size": 2}});
+    create(&client, &herds, &herd("x")).await;
+
+    let rules = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": [group], "apiVersions": ["v2"],
+        "resources": ["herds", "herds/*"]}]);
+    let policy = json!({"metadata": {"name": group}, "spec": {
+        "matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}]}});
+    create(&client, &format!("{CONFIGURATIONS}/validatingadmissionpolicies"), &policy).await;
+    let binding =
+        json!({"metadata": {"name": group}, "spec": {"policyName": group, "validationActions": ["Deny"]}});
+    create(&client, &format!("{CONFIGURATIONS}/validatingadmissionpolicybindings"), &binding).await;
+    eventually("the policy is in force", || async {
+        send(&client, "POST", &format!("{herds}?dryRun=All"), &herd("y")).await.code == 422
+    })
+    .await;
+    let grown = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": 3},
+        "metadata": {"name": "x", "namespace": "default"}});
+    let scaled = send(&client, "PUT", &format!("{herds}/x/scale"), &grown).await;
+    assert_eq!((scaled.code, &scaled.body["spec"]["replicas"]), (200, &json!(3)), "{}", scaled.text);
+}

@@ -102,6 +102,9 @@ fn what_is_no_object_is_not_converted() {
 async fn the_ready_line_names_what_clients_can_use() {
     let mut server = TestServer::start(&["--bind-address=0.0.0.0"]).await;
     let port = server.port();
+    // It may be ready a moment before it says so.
+    plinth_tests::eventually("the line is there", || async { server.log_tail(5).contains("is ready on") })
+        .await;
     let ready = server.log_tail(5);
     assert!(ready.contains(&format!("is ready on https://127.0.0.1:{port}")), "{ready}");
     assert!(!ready.contains("--client-ca-file"), "{ready}");

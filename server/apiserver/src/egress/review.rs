@@ -28,16 +28,15 @@ pub enum ReviewError {
     },
 }
 
-/// Decodes an answer of the given group and kind. One that says neither version nor kind is of the version
-/// `default`.
+/// Decodes an answer of the given group, version and kind, which it need not say.
 ///
 /// # Errors
 /// [`ReviewError`].
 pub fn decode_review(
     answer: &[u8],
-    (group, default, kind): (&'static str, &str, &'static str),
+    (group, version, kind): (&'static str, &str, &'static str),
 ) -> Result<Value, ReviewError> {
-    conform_review(json::parse(answer)?, (group, default, kind))
+    conform_review(json::parse(answer)?, (group, version, kind))
 }
 
 /// The same of an answer that has been parsed.
@@ -46,18 +45,15 @@ pub fn decode_review(
 /// [`ReviewError`].
 pub fn conform_review(
     answer: Value,
-    (group, default, kind): (&'static str, &str, &'static str),
+    (group, version, kind): (&'static str, &str, &'static str),
 ) -> Result<Value, ReviewError> {
     let given = |key: &str| answer.str_at(&[key]).unwrap_or_default();
     let (found, found_kind) = (given("apiVersion"), given("kind"));
-    let version = match found.split_once('/') {
-        None if found.is_empty() => Some(default),
-        Some((of, version)) if of == group => Some(version),
-        _ => None,
-    };
-    let asked = version.filter(|_| found_kind.is_empty() || found_kind == kind);
+    let is_asked = (found.is_empty() || found.split_once('/') == Some((group, version)))
+        && (found_kind.is_empty() || found_kind == kind);
     let builtin = schema::builtin();
-    let root = asked.and_then(|version| builtin.kind(&schema::GVK::new(group, version, kind)));
+    let asked = is_asked.then(|| schema::GVK::new(group, version, kind));
+    let root = asked.and_then(|asked| builtin.kind(&asked));
     let Some(root) = root else {
         let (found, found_kind) = (found.to_owned(), found_kind.to_owned());
         return Err(ReviewError::Kind { kind, group, found_kind, found });

@@ -104,7 +104,7 @@ impl WebhookAuthorizer {
 
     async fn call(&self, body: &Bytes) -> Result<AccessReviewStatus, String> {
         let answer = self.service.post_with_retries(body.clone()).await.map_err(|error| error.to_string())?;
-        review::decode(&answer).map_err(|error| error.to_string())
+        review::decode(&answer, self.settings.version).map_err(|error| error.to_string())
     }
 }
 

@@ -21,6 +21,15 @@ pub enum AccessReviewVersion {
     V1Beta1,
 }
 
+impl AccessReviewVersion {
+    fn as_str(self) -> &'static str {
+        match self {
+            AccessReviewVersion::V1 => "v1",
+            AccessReviewVersion::V1Beta1 => "v1beta1",
+        }
+    }
+}
+
 /// `SubjectAccessReviewStatus`, without `evaluationError`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessReviewStatus {
@@ -42,13 +51,13 @@ pub(super) fn encode(version: AccessReviewVersion, attributes: &Attributes<'_>) 
             spec.insert("nonResourceAttributes", filled(&[("path", path), ("verb", attributes.verb)]));
         }
     }
-    let (api_version, fields) = match version {
-        AccessReviewVersion::V1 => ("authorization.k8s.io/v1", UserFields::ACCESS_REVIEW),
-        AccessReviewVersion::V1Beta1 => ("authorization.k8s.io/v1beta1", UserFields::ACCESS_REVIEW_V1BETA1),
+    let fields = match version {
+        AccessReviewVersion::V1 => UserFields::ACCESS_REVIEW,
+        AccessReviewVersion::V1Beta1 => UserFields::ACCESS_REVIEW_V1BETA1,
     };
     attributes.user.insert_into(&mut spec, fields);
     let review = tree!({
-        "apiVersion": api_version,
+        "apiVersion": format!("{GROUP}/{}", version.as_str()),
         "kind": KIND,
         "metadata": Map::new(),
         "spec": spec,
@@ -119,8 +128,8 @@ pub(super) fn resource_attributes(verb: &str, target: &ResourceTarget<'_>) -> Ma
 ///
 /// # Errors
 /// [`ReviewError`].
-pub fn decode(document: &[u8]) -> Result<AccessReviewStatus, ReviewError> {
-    let review = decode_review(document, (GROUP, "v1", KIND))?;
+pub fn decode(document: &[u8], version: AccessReviewVersion) -> Result<AccessReviewStatus, ReviewError> {
+    let review = decode_review(document, (GROUP, version.as_str(), KIND))?;
     let flag = |key: &str| review.at(&["status", key]).and_then(Value::as_bool).unwrap_or(false);
     let reason = review.str_at(&["status", "reason"]).unwrap_or_default().to_owned();
     Ok(AccessReviewStatus { allowed: flag("allowed"), denied: flag("denied"), reason })
