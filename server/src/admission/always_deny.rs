@@ -1,7 +1,8 @@
 //! `AlwaysDeny`: denies all writes. Off by default.
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/deny`. There the server's own writes are denied, too, and it
-//! never gets ready; here they pass, since the server needs its system objects to start.
+//! never gets ready; here they pass, since the server needs its system objects to start. Those of controllers
+//! that upstream has in kube-controller-manager are denied as there.
 
 use plinth_codec::Value;
 

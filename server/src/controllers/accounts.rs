@@ -1,7 +1,7 @@
-//! The users as which controllers write: those of kube-controller-manager with an account for each controller.
-//! Admission, and what is recorded of a write, know them by these names.
+//! The users as which controllers write: those of kube-controller-manager, which has an account for each of
+//! its controllers. Admission knows them by these names.
 //!
-//! Upstream: kubernetes `cmd/kube-controller-manager/app`, `pkg/controller` (`SimpleControllerClientBuilder`).
+//! Upstream: kubernetes `cmd/kube-controller-manager/app`; the names are those of the bootstrap policy.
 
 use std::sync::Arc;
 

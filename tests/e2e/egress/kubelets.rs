@@ -292,8 +292,8 @@ async fn logs_and_terminals_come_from_the_kubelet() {
     assert!(body["message"].as_str().is_some_and(|m| m.contains("dial tcp [::1]:")), "{body}");
 }
 
-/// Options of a log are judged before the pod is looked for, and a kubelet's certificate is left unverified for
-/// the one request that asks for it.
+/// Options of a log are judged before the pod is looked for, and a kubelet's certificate is left unverified
+/// for the one request that asks for it.
 #[tokio::test]
 async fn options_of_a_log_are_checked() {
     let (other, kubelet) = (HttpsServer::start(kubelet).await, HttpsServer::start(kubelet).await);

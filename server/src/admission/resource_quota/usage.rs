@@ -266,8 +266,8 @@ pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> b
     })
 }
 
-/// The volume attributes classes that a claim asks for, has, or is being changed to. It counts in the scope of
-/// each.
+/// The volume attributes classes that a claim asks for, has, or is being changed to. It counts in the scope
+/// of each.
 pub(crate) fn attributes_classes(claim: &Value) -> BTreeSet<&str> {
     let paths: [&[&str]; 3] = [
         &["spec", "volumeAttributesClassName"],

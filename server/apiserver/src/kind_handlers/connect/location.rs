@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use plinth_codec::Value;
 
 use super::log_options;
+use super::options::is_set;
 use crate::context::Context;
 use crate::egress::resolver::{find_endpoint, Address};
 use plinth_api::{metadata_text, ApiError, Reason, Verb};
@@ -202,10 +203,6 @@ pub(super) async fn of_container(
     Ok(Some(destination))
 }
 
-pub(super) fn flag(options: &Value, key: &str) -> bool {
-    options.get(key).and_then(Value::as_bool) == Some(true)
-}
-
 /// The kubelet's name of the ports (kubernetes `pkg/registry/core/pod/strategy.go`, `streamParams`).
 fn port_query(options: &Value) -> String {
     let ports = options.list_at(&["ports"]).iter().filter_map(Value::as_int);
@@ -221,7 +218,7 @@ fn port_query(options: &Value) -> String {
 fn stream_query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
-    for (_, theirs) in streams.iter().filter(|(ours, _)| flag(options, ours)) {
+    for (_, theirs) in streams.iter().filter(|(ours, _)| is_set(options, ours)) {
         query.append_pair(theirs, "1");
     }
     let command = options.list_at(&["command"]);

@@ -5,12 +5,12 @@
 
 use plinth_codec::Value;
 
-use super::location::flag;
+use super::options::is_set;
 use plinth_api::{ApiError, Cause};
 
 /// Whether the kubelet's certificate is not to be verified for this request.
 pub(super) fn skips_verification(options: &Value) -> bool {
-    flag(options, "insecureSkipTLSVerifyBackend")
+    is_set(options, "insecureSkipTLSVerifyBackend")
 }
 
 /// Validates the options of the log of a pod.
@@ -45,7 +45,7 @@ pub(super) fn validate(options: &Value, pod: &str) -> Result<(), ApiError> {
 pub(super) fn query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for key in ["follow", "previous", "timestamps"] {
-        if flag(options, key) {
+        if is_set(options, key) {
             query.append_pair(key, "true");
         }
     }
@@ -66,7 +66,7 @@ mod tests {
     use plinth_codec::json;
 
     #[test]
-    fn a_log_is_asked_for_in_ways_that_a_kubelet_understands() {
+    fn options_out_of_range_or_in_conflict_are_refused() {
         const SINCE: &str = r#"{"sinceSeconds":0,"sinceTime":"2026-01-02T03:04:05Z"}"#;
         // options, the errors
         let rows = [

@@ -33,6 +33,11 @@ pub(super) fn decode(kind: &GVK, query: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(options))
 }
 
+/// Whether a flag is set.
+pub(super) fn is_set(options: &Value, key: &str) -> bool {
+    options.get(key).and_then(Value::as_bool) == Some(true)
+}
+
 /// The value of a field; `None` where it is not written. Of several values a scalar takes the first.
 fn decode_field(
     schema: &schema::Schema,
