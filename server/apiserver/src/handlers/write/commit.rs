@@ -69,7 +69,7 @@ impl Commit {
     ///
     /// # Errors
     /// When the object cannot be read or stored.
-    pub async fn run_unshown(self, cx: &Context) -> Result<Committed, ApiError> {
+    pub(in crate::handlers) async fn run_unshown(self, cx: &Context) -> Result<Committed, ApiError> {
         let Commit { live, key, value, delete, parts, dry_run } = self;
         let store = &cx.server.store;
         let before = live.as_ref().map(|live| live.mod_revision);
