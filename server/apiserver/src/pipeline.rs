@@ -573,11 +573,9 @@ fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: b
     if error.denied {
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
-    let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-    if retry > 0 {
-        headers.insert(RETRY_AFTER, HeaderValue::from(retry));
+    if let Some(details) = error.details.as_ref().filter(|details| details.retry_after_seconds > 0) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(details.retry_after_seconds));
     }
-    let headers = response.headers_mut();
     if error.code == 413 && http1 {
         // The rest of the body is not read.
         headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));

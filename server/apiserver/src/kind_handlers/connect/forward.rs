@@ -36,7 +36,8 @@ pub(super) async fn forward(
     let unreachable = |why: String| {
         let message = format!("{}: {why}", destination.failure);
         match destination.scheme {
-            Scheme::Kubelet | Scheme::UnverifiedKubelet => ApiError::internal(message),
+            // Upstream's own is no API status.
+            Scheme::Kubelet | Scheme::UnverifiedKubelet => ApiError::new(500, Reason::Unknown, message),
             _ => ApiError::new(503, Reason::ServiceUnavailable, message),
         }
     };
