@@ -90,8 +90,8 @@ pub struct ApiError {
     pub message: String,
     /// The object concerned; boxed because errors travel in every `Result` of the request path.
     pub details: Option<Box<Details>>,
-    /// The Status in which a webhook refused: its reason and details, which may be of any kind, are sent as they
-    /// are.
+    /// The Status in which a webhook refused: its reason and details, which may be of any kind, are sent as
+    /// they are.
     given: Option<Box<Value>>,
     /// `metadata.continue`: only the Expired answer to a continue token has one.
     pub continue_token: Option<String>,

@@ -2,12 +2,12 @@
 //!
 //! Reading, validating and storing an object of megabytes takes a hundred times as long as one of kilobytes,
 //! and a step of a request cannot be interrupted: on a runtime thread it delays every task behind it. A
-//! request whose body, or whose stored object, turns out to be large therefore takes one of few slots for each
-//! of its further steps, which run under `block_in_place`: the runtime moves the thread's other tasks to
-//! another thread. While it waits, for the storage, a webhook or a kubelet, it has none, so that another server
-//! which is slow or silent takes nothing from others. The request keeps its flow-control seat meanwhile, so
-//! priority and fairness accounts for it. An expression of a policy that exceeds its inline cost is evaluated
-//! in such a slot too. Requests that are exempt from flow control have one slot more.
+//! request whose body, or whose stored object, turns out to be large therefore takes one of few slots for
+//! each of its further steps, which run under `block_in_place`: the runtime moves the thread's other tasks to
+//! another thread. While it waits, for the storage, a webhook or a kubelet, it has none, so that another
+//! server which is slow or silent takes nothing from others. The request keeps its flow-control seat
+//! meanwhile, so priority and fairness accounts for it. An expression of a policy that exceeds its inline
+//! cost is evaluated in such a slot too. Requests that are exempt from flow control have one slot more.
 
 use std::future::{poll_fn, Future};
 use std::pin::pin;
@@ -68,8 +68,8 @@ impl Limiter {
 #[derive(Clone, Debug, Default)]
 pub struct RequestSlot(Option<Arc<Request>>);
 
-/// What a request needs a slot for. Only [`RequestSlot::run`] waits for one: a part of the request that waited by
-/// itself would be given a slot while the request, waiting for one too, does not poll it.
+/// What a request needs a slot for. Only [`RequestSlot::run`] waits for one: a part of the request that
+/// waited by itself would be given a slot while the request, waiting for one too, does not poll it.
 #[derive(Debug)]
 struct Request {
     exempt: bool,
@@ -121,8 +121,8 @@ impl RequestSlot {
         })))
     }
 
-    /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise when
-    /// the request has a slot.
+    /// Called when an object of `length` bytes has been read: returns at once when it is small, otherwise
+    /// when the request has a slot.
     pub(crate) async fn acquire_for_size(&self, length: usize) {
         let Some(request) = self.0.as_ref().filter(|_| length > LARGE) else { return };
         request.is_large.store(true, Ordering::Relaxed);

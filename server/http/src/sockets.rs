@@ -24,8 +24,8 @@ pub fn prepare_socket(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sends small requests at once, and notices that the other machine is gone, as Go's dialer does. A server that
-/// does not read for a while may do so.
+/// Sends small requests at once, and notices that the other machine is gone, as Go's dialer does. A server
+/// that does not read for a while may do so.
 ///
 /// # Errors
 /// When the socket is closed already.

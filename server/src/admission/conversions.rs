@@ -26,7 +26,8 @@ struct Conversion {
     outcome: Result<Arc<Value>, ApiError>,
 }
 
-/// Versions and states of objects that are kept: an object that every webhook changes is not kept in each state.
+/// Versions and states of objects that are kept: an object that every webhook changes is not kept in each
+/// state.
 const MAX_KEPT: usize = 16;
 
 impl Conversions {
@@ -73,8 +74,8 @@ impl Deref for Versioned<'_> {
     }
 }
 
-/// Whether objects of the request are in the version of `matched` as they are. Those of a subresource that has
-/// a kind of its own do not depend on the version of the resource.
+/// Whether objects of the request are in the version of `matched` as they are. Those of a subresource that
+/// has a kind of its own do not depend on the version of the resource.
 fn is_same_version(call: &Call<'_>, matched: &ResourceType) -> bool {
     matched.api_version == call.cx.resource.api_version || mutated::has_own_kind(call, matched)
 }

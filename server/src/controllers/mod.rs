@@ -15,8 +15,9 @@
 //! | unused legacy token Secrets | `legacy_tokens` |
 //! | ServiceAccount `default` and ConfigMap `kube-root-ca.crt` in each namespace | `namespace_defaults` |
 //!
-//! They write as the accounts that upstream's have (`accounts`). Their names, and the format of `--controllers` that
-//! selects them ([`Controllers`]), are kube-controller-manager's. Some are part of the API server and always on:
+//! They write as the accounts that upstream's have (`accounts`). Their names, and the format of
+//! `--controllers` that selects them ([`Controllers`]), are kube-controller-manager's. Some are part of the
+//! API server and always on:
 //!
 //! | controller | module |
 //! |---|---|

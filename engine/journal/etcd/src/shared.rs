@@ -165,7 +165,7 @@ impl Shared {
     fn not_put(&self, known: KeyRevisions, member: usize, doubt: Doubt) -> AppendError {
         let mut doubts = vec![(member, doubt)];
         for other in self.client.in_turn().filter(|other| *other != member) {
-            match self.look_at(other, known) {
+            match self.inspect(other, known) {
                 Ok(Ok(_)) => {
                     self.client.prefer(other);
                     let message = format!(
@@ -218,7 +218,7 @@ impl Shared {
         let known = self.known()?;
         let mut doubts = Vec::new();
         for member in self.client.in_turn() {
-            match self.look_at(member, known) {
+            match self.inspect(member, known) {
                 Ok(Ok(newest)) => {
                     if !doubts.is_empty() {
                         self.client.prefer(member);
@@ -242,7 +242,7 @@ impl Shared {
     }
 
     /// The newest record of a member, or what it has otherwise than it was.
-    fn look_at(&self, member: usize, known: KeyRevisions) -> Result<Result<Newest, Doubt>, CallError> {
+    fn inspect(&self, member: usize, known: KeyRevisions) -> Result<Result<Newest, Doubt>, CallError> {
         let highest = self.highest.load(Ordering::Relaxed);
         // Of one revision. The marker says that it is this journal still.
         let success = vec![range(&self.log, true), range(&self.marker, false)];

@@ -19,7 +19,7 @@ pub enum ReviewError {
     Kind {
         /// The kind that was asked for.
         kind: &'static str,
-        /// Its group.
+        /// The group of that kind.
         group: &'static str,
         /// The kind of the answer.
         found_kind: String,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_has_the_kind_and_the_types_that_were_asked_for() {
+    fn a_review_has_the_requested_kind_and_its_types() {
         const ASKED: (&str, &str, &str) = ("authentication.k8s.io", "v1", "TokenReview");
         // answer, the authenticated name or part of the error
         let rows = [

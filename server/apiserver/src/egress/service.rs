@@ -34,9 +34,9 @@ pub struct ServiceError {
     source: CallError,
 }
 
-/// A service named on the command line. Cheap to share behind an `Arc`. Its kubeconfig and the files that this
-/// names, tokens and certificates that expire, are looked at once a second at most, when the service is called.
-/// Each lock is held for a look-up or a replacement.
+/// A service named on the command line. Cheap to share behind an `Arc`. Its kubeconfig and the files that
+/// this names, tokens and certificates that expire, are looked at once a second at most, when the service is
+/// called. Each lock is held for a look-up or a replacement.
 pub struct Service {
     file: PathBuf,
     loaded: RwLock<Arc<Loaded>>,

@@ -123,7 +123,8 @@ impl Proxied {
     }
 }
 
-/// 429: this user, or all together, have as many connections to other servers as leave descriptors to the store.
+/// 429: this user, or all together, have as many connections to other servers as leave descriptors to the
+/// store.
 fn too_many_connections() -> ApiError {
     let what = "too many connections to other servers, please try again later";
     ApiError::new(429, Reason::TooManyRequests, what).retry_after(1)

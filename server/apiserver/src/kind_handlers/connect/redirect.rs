@@ -4,8 +4,8 @@
 
 use hyper::Uri;
 
-/// A `Location` as the client has to be sent it; `None` where it is right as it is. `prefix` is the path of the
-/// proxy, `backend` and `asked` are the hosts of the proxied server and of the client's request.
+/// A `Location` as the client has to be sent it; `None` where it is right as it is. `prefix` is the path of
+/// the proxy, `backend` and `asked` are the hosts of the proxied server and of the client's request.
 pub(super) fn below_proxy(location: &str, prefix: &str, backend: &str, asked: &str) -> Option<String> {
     let (host, rest) = split(location)?;
     if !(host.is_empty() || host == backend || host == asked) || !rest.starts_with('/') {
