@@ -90,4 +90,10 @@ pub trait Reader: Send {
     fn distrust(&mut self) -> Option<String> {
         None
     }
+
+    /// Whether records have come that were not returned yet, or parts of one since this was asked last: what
+    /// would have to come once more if it was read by another reader.
+    fn is_busy(&mut self) -> bool {
+        false
+    }
 }

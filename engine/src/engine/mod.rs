@@ -181,8 +181,8 @@ impl Engine {
             (replica.cluster, group_limit, newest),
         );
         let (journal, follows) = (replica.journal, Arc::clone(&shared));
-        let follower =
-            Follower { applier, journal, shared: follows, reader: None, suspects: Suspects::default() };
+        let suspects = Suspects::default();
+        let follower = Follower { applier, journal, shared: follows, reader: None, kept: None, suspects };
         Ok((assembly, shared, proposer, follower))
     }
 

@@ -336,6 +336,9 @@ pub(crate) struct Follower {
     pub journal: Arc<dyn Journal>,
     pub shared: Arc<Shared>,
     pub reader: Option<OpenReader>,
+    /// The reader from before the journal was lost, until it was checked. What it may have got of the next
+    /// records meanwhile would take a slow path a second time.
+    pub kept: Option<Box<dyn Reader>>,
     /// Who has served what is due missing or damaged.
     pub suspects: Suspects,
 }
@@ -389,6 +392,7 @@ impl Follower {
         let is_compared = match self.open(losses).and_then(|()| self.compare(wait)) {
             // What is trimmed cannot be compared.
             Err(JournalError::Trimmed { .. }) => {
+                self.kept = None;
                 let position = self.applier.lock().applied.anchor.position;
                 self.begin(position.next(), None, losses)?;
                 true
@@ -405,6 +409,11 @@ impl Follower {
     fn open(&mut self, losses: u64) -> Result<(), JournalError> {
         if self.reader.as_ref().is_some_and(|open| open.losses == losses) {
             return Ok(());
+        }
+        if let Some(mut open) = self.reader.take().filter(|open| open.unchecked.is_none()) {
+            // What comes from now on is asked for when it was checked.
+            open.reader.is_busy();
+            self.kept = Some(open.reader);
         }
         let (position, checksum) = {
             let applied = &self.applier.lock().applied;
@@ -448,7 +457,14 @@ impl Follower {
         Ok(true)
     }
 
-    fn checked(&self, losses: u64) {
+    /// The journal is the one that was applied. It is read on by the reader from before it was lost, if that
+    /// is getting something.
+    fn checked(&mut self, losses: u64) {
+        if let (Some(open), Some(mut kept)) = (&mut self.reader, self.kept.take()) {
+            if kept.is_busy() {
+                open.reader = kept;
+            }
+        }
         self.shared.heard(Call::Read, None);
         self.shared.checked(losses);
     }
@@ -464,6 +480,7 @@ impl Follower {
         if !suspect::may_pass(&error) {
             return Err(Failure::Journal { error });
         }
+        self.kept = None;
         let member = reader.and_then(|mut open| open.reader.distrust());
         self.suspects.add(member, &error, &self.applier.lock().warn);
         match self.suspects.agree(&error, &*self.journal) {

@@ -17,14 +17,15 @@ use plinth_etcd_wire::{Empty, HeaderResponse, ResponseHeader};
 use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status, Streaming};
 
 use crate::call_error::{classify, is_token_old, message, CallError};
-use crate::connector::Connector;
+use crate::connector::{Connector, Traffic};
 use crate::options::{EtcdOptions, User};
 
 /// Longest time to connect to a member.
@@ -32,9 +33,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time of a call: doubled after each that takes longer, up to the second one, so that a slow etcd is
 /// not asked again and again for what it is doing. A member that stands still costs the first one.
 const CALL_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(8)];
-/// Longest time of a call whose answer is behind what the member sends meanwhile.
-const LONGEST_CALL: Duration = Duration::from_secs(30);
-/// A member that has sent as much within a quarter of a call's time does not stand still.
+/// Longest time of a call while bytes pass: its answer is behind what the member sends meanwhile, or its
+/// record is on its way. A record of megabytes needs minutes at 256 kbit/s.
+const LONGEST_CALL: Duration = Duration::from_secs(300);
+/// A member to which, or from which, as much has passed within a quarter of a call's time does not stand
+/// still.
 pub(crate) const PROGRESS: u64 = 8 << 10;
 /// Bytes that etcd may send ahead: some of the largest records. As many again are left for calls.
 const WINDOW_BYTES: u32 = 16 << 20;
@@ -86,8 +89,7 @@ impl Drop for ConnectionThread {
 struct Member {
     address: String,
     channel: Channel,
-    /// Bytes that it has sent.
-    received: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     /// The etcd cluster that it has answered for last, and when that was another one than the journal's.
     etcd_cluster: AtomicU64,
     other: Mutex<Option<Instant>>,
@@ -100,6 +102,9 @@ pub(crate) struct Watch {
     stream: Streaming<WatchResponse>,
     /// Number of the member that serves it, for [`Client::leave`].
     pub member: usize,
+    /// Ends the requests, when it is dropped. As long as these go on the stream is not reset, and the member
+    /// sends all records to nobody, beside those of the next watch.
+    _requests: mpsc::Sender<WatchRequest>,
 }
 
 impl Client {
@@ -324,12 +329,14 @@ impl Client {
         let member = self.current();
         let channel = self.members[member].channel.clone();
         let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
+        let (requests, received) = mpsc::channel(1);
+        // There is room for one.
+        let _ = requests.try_send(request);
         let opened = self.bounded(member, async {
             let token = self.token(&channel).await?;
-            let requests = tokio_stream::once(request).chain(tokio_stream::pending());
-            call::watch(channel, requests, token).await
+            call::watch(channel, ReceiverStream::new(received), token).await
         });
-        Ok(Watch { stream: opened?, member })
+        Ok(Watch { stream: opened?, member, _requests: requests })
     }
 
     /// The next message of a watch; none when there was none for `wait`.
@@ -379,11 +386,18 @@ impl Client {
 
     /// Bytes that a member has sent.
     pub(crate) fn received(&self, member: usize) -> u64 {
-        self.members[member].received.load(Ordering::Relaxed)
+        self.members[member].traffic.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that a member has sent or taken.
+    fn passed(&self, member: usize) -> u64 {
+        let sent = self.members[member].traffic.sent.load(Ordering::Relaxed);
+        self.received(member).wrapping_add(sent)
     }
 
     /// Waits for a call until the member was silent for a time; none then. A record may be on its way before
-    /// the answer for as long as the path needs for it.
+    /// the answer, or to the member, for as long as the path needs for it: a call during which bytes have
+    /// passed is waited for as long once more, since what was sent may be with the operating system still.
     async fn patiently<T>(
         &self,
         member: usize,
@@ -391,18 +405,18 @@ impl Client {
         call: impl Future<Output = Result<T, Status>>,
     ) -> Option<Result<T, Status>> {
         let mut call = pin!(call);
-        let (began, mut heard, mut received) = (Instant::now(), Instant::now(), self.received(member));
+        let (began, mut heard, mut passed) = (Instant::now(), Instant::now(), self.passed(member));
         loop {
             if let Ok(answer) = timeout(limit / 4, call.as_mut()).await {
                 return Some(answer);
             }
-            let now = self.received(member);
-            if now.wrapping_sub(received) >= PROGRESS && began.elapsed() < LONGEST_CALL {
+            let now = self.passed(member);
+            if now.wrapping_sub(passed) >= PROGRESS && began.elapsed() < LONGEST_CALL {
                 heard = Instant::now();
-            } else if heard.elapsed() >= limit {
+            } else if heard.elapsed() >= limit.max(heard.duration_since(began)) {
                 return None;
             }
-            received = now;
+            passed = now;
         }
     }
 
@@ -480,12 +494,12 @@ impl Member {
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls)?;
         }
-        let received = Arc::default();
-        let channel = endpoint.connect_with_connector_lazy(Connector::new(Arc::clone(&received)));
+        let traffic = Arc::default();
+        let channel = endpoint.connect_with_connector_lazy(Connector::new(Arc::clone(&traffic)));
         Ok(Member {
             address: address.to_owned(),
             channel,
-            received,
+            traffic,
             etcd_cluster: AtomicU64::new(0),
             other: Mutex::new(None),
             is_unusable: AtomicBool::default(),

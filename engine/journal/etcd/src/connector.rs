@@ -1,5 +1,5 @@
-//! [`Connector`]: connections whose received bytes are counted, which tell a slow path from a member that
-//! stands still.
+//! [`Connector`]: connections whose bytes are counted, which tell a slow path from a member that stands
+//! still.
 
 use std::future::Future;
 use std::io;
@@ -15,26 +15,33 @@ use tokio::net::TcpStream;
 use tonic::transport::Uri;
 use tower_service::Service;
 
+/// Bytes that have passed to a member and from it. What it has not made room for is not sent.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    pub received: AtomicU64,
+    pub sent: AtomicU64,
+}
+
 /// Connects to a member.
 pub(crate) struct Connector {
     connector: HttpConnector,
-    received: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
 }
 
-/// A connection that adds what it receives to a number of bytes.
+/// A connection that adds its bytes to those of others.
 pub(crate) struct Counted {
     stream: TcpStream,
-    received: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
 }
 
 impl Connector {
     /// Connections count together.
-    pub(crate) fn new(received: Arc<AtomicU64>) -> Connector {
+    pub(crate) fn new(traffic: Arc<Traffic>) -> Connector {
         let mut connector = HttpConnector::new();
         // TLS is put around it.
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        Connector { connector, received }
+        Connector { connector, traffic }
     }
 }
 
@@ -48,11 +55,19 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connected, received) = (self.connector.call(uri), Arc::clone(&self.received));
+        let (connected, traffic) = (self.connector.call(uri), Arc::clone(&self.traffic));
         Box::pin(async move {
             let stream = connected.await?.into_inner();
-            Ok(TokioIo::new(Counted { stream, received }))
+            Ok(TokioIo::new(Counted { stream, traffic }))
         })
+    }
+}
+
+impl Counted {
+    fn count_sent(&self, polled: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = polled {
+            self.traffic.sent.fetch_add(u64::try_from(*bytes).unwrap_or(0), Ordering::Relaxed);
+        }
     }
 }
 
@@ -65,7 +80,7 @@ impl AsyncRead for Counted {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         let bytes = buffer.filled().len().saturating_sub(before);
-        self.received.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
+        self.traffic.received.fetch_add(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
         polled
     }
 }
@@ -76,7 +91,9 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.count_sent(&polled);
+        polled
     }
 
     fn poll_write_vectored(
@@ -84,7 +101,9 @@ impl AsyncWrite for Counted {
         context: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, parts)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.count_sent(&polled);
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {

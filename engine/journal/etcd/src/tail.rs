@@ -79,9 +79,10 @@ impl Tail for EtcdTail {
     }
 
     fn end(&mut self) -> Result<Position> {
-        let end = self.shared.end();
         self.received = self.shared.client.received(self.watch.member);
-        end
+        let end = self.shared.end()?;
+        self.received = self.shared.client.received(self.watch.member);
+        Ok(end)
     }
 
     /// A record, or the rest of one: the member sends nothing else that is as much.

@@ -5,6 +5,8 @@
 mod common;
 #[path = "../../tests/replicated/mod.rs"]
 mod replicated;
+#[path = "../../tests/slow_link/mod.rs"]
+mod slow_link;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ use parking_lot::Mutex;
 use plinth_engine::{At, Engine, Options, Replica, Transaction};
 use plinth_journal::record::ReplicaId;
 use plinth_journal::Journal;
+use plinth_journal_etcd::EtcdOptions;
+use slow_link::SlowLink;
 
 fn connect(members: &Members) -> Arc<dyn Journal> {
     Arc::new(members.connect())
@@ -83,4 +87,43 @@ fn a_record_that_one_member_has_damaged_is_read_from_another() {
     let warnings = warnings.lock();
     let named = format!("member {} of the journal", members.address(0));
     assert!(warnings.iter().any(|text| text.contains(&named) && text.contains("damaged")), "{warnings:?}");
+}
+
+/// A replica writes while it gets what another one has written. An append is on its way for longer than a
+/// member has to answer, and is answered behind the records that come: neither begins again.
+#[test]
+fn a_replica_writes_and_reads_over_a_slow_path() {
+    const RECORDS: usize = 3;
+    const RECORD_BYTES: usize = 1_000_000;
+    /// How often the bytes of all records may pass.
+    const TIMES: usize = 3;
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 3);
+    let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let open = |journal: Arc<dyn Journal>, id: u16| {
+        let replica = Replica { journal, cluster: CLUSTER, id: ReplicaId(id) };
+        Engine::open_replicated(Options::new(dirs[usize::from(id)].path()), replica).unwrap()
+    };
+    let near = open(connect(&members), 0);
+    let link = SlowLink::both_ways(RECORD_BYTES as u64 / 4);
+    let options = members.options();
+    let addresses = options.members.iter().map(|member| link.to(member.clone())).collect();
+    let far = members.connect_with(&EtcdOptions { members: addresses, ..options });
+    let far = open(Arc::new(far), 1);
+    let write =
+        |engine: &Engine, key: String| engine.transact(Transaction::new().put(key, vec![0; RECORD_BYTES]));
+    far.transact(Transaction::new().put("far", "")).wait().unwrap();
+    let most = link.passed() + (TIMES * 2 * RECORDS * RECORD_BYTES) as u64;
+    let written: Vec<_> = (0..RECORDS)
+        .flat_map(|n| [write(&near, format!("near/{n}")), write(&far, format!("far/{n}"))])
+        .collect();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    for key in (0..RECORDS).flat_map(|n| [format!("near/{n}"), format!("far/{n}")]) {
+        while far.get(key.as_bytes(), At::Latest).unwrap().is_none() {
+            let passed = link.passed();
+            assert!(passed <= most && Instant::now() < deadline, "{passed} of {most} bytes, and not {key}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    written.into_iter().for_each(|written| drop(written.wait().unwrap()));
 }

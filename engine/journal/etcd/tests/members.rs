@@ -401,6 +401,23 @@ fn members_that_stand_still_delay_no_start() {
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
+/// etcd would send them all records, beside those of the next reader.
+#[test]
+fn readers_that_are_dropped_watch_no_more() {
+    let Some(program) = program() else { return };
+    let members = Members::start(program, 1);
+    let journal = members.connect();
+    journal.append("a record".into()).unwrap();
+    for _ in 0..5 {
+        assert!(journal.read(Position::new(1)).unwrap().next(Duration::from_secs(5)).unwrap().is_some());
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while members.metric(0, "etcd_debugging_mvcc_watcher_total") > 0 {
+        assert!(Instant::now() < deadline, "watches are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// Several clusters find an empty etcd in the same moment, at one place and at several.
 #[test]
 fn one_of_several_clusters_founds_the_journal() {

@@ -1,4 +1,7 @@
-//! A slow path to the members of a journal: all that they send shares so many bytes per second.
+//! A slow path to the members of a journal: all that they send shares so many bytes per second, and where it is
+//! slow both ways, all that they are sent.
+
+#![allow(dead_code)] // each program of tests uses a part of it
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +14,12 @@ use parking_lot::Mutex;
 /// Bytes that pass at once.
 const PIECE: usize = 8 << 10;
 
-pub struct SlowLink(Arc<Link>);
+pub struct SlowLink {
+    /// From the members.
+    link: Arc<Link>,
+    /// To the members; none where that is not slow.
+    back: Option<Arc<Link>>,
+}
 
 struct Link {
     bytes_per_second: u64,
@@ -22,22 +30,27 @@ struct Link {
 
 impl SlowLink {
     pub fn new(bytes_per_second: u64) -> SlowLink {
-        let (passed, free) = (AtomicU64::new(0), Mutex::new(Instant::now()));
-        SlowLink(Arc::new(Link { bytes_per_second, passed, free }))
+        SlowLink { link: Link::new(bytes_per_second), back: None }
+    }
+
+    pub fn both_ways(bytes_per_second: u64) -> SlowLink {
+        SlowLink { back: Some(Link::new(bytes_per_second)), ..SlowLink::new(bytes_per_second) }
     }
 
     /// The address at which a member is reached over the link, as long as the process lives.
     pub fn to(&self, member: String) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let link = Arc::clone(&self.0);
+        let (link, back) = (Arc::clone(&self.link), self.back.clone());
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                let (client, link) = (client.unwrap(), Arc::clone(&link));
+                let (client, link, back) = (client.unwrap(), Arc::clone(&link), back.clone());
                 // A member that is down ends the connection.
                 let Ok(member) = TcpStream::connect(&member) else { continue };
                 let there = (client.try_clone().unwrap(), member.try_clone().unwrap());
-                std::thread::spawn(move || pass(there.0, there.1, |_| {}));
+                std::thread::spawn(move || {
+                    pass(there.0, there.1, |bytes| back.iter().for_each(|back| back.wait(bytes)))
+                });
                 std::thread::spawn(move || pass(member, client, |bytes| link.wait(bytes)));
             }
         });
@@ -46,11 +59,16 @@ impl SlowLink {
 
     /// Bytes that the members have sent over it.
     pub fn passed(&self) -> u64 {
-        self.0.passed.load(Ordering::Relaxed)
+        self.link.passed.load(Ordering::Relaxed)
     }
 }
 
 impl Link {
+    fn new(bytes_per_second: u64) -> Arc<Link> {
+        let (passed, free) = (AtomicU64::new(0), Mutex::new(Instant::now()));
+        Arc::new(Link { bytes_per_second, passed, free })
+    }
+
     /// Waits until so many bytes have passed.
     fn wait(&self, bytes: u64) {
         let until = {

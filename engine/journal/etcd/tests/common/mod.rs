@@ -160,6 +160,15 @@ impl Members {
         text
     }
 
+    /// A number among a member's metrics.
+    pub fn metric(&self, member: usize, name: &str) -> u64 {
+        let url = format!("http://127.0.0.1:{}/metrics", self.clients[member]);
+        let output = Command::new("curl").args(["-sf", "--max-time", "10", &url]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        number.expect("the member has this metric")
+    }
+
     /// Waits until the members answer, without writing anything.
     pub fn wait(&self) {
         let forbidden = Founding::Forbidden;
