@@ -395,9 +395,9 @@ impl Client {
         self.received(member).wrapping_add(sent)
     }
 
-    /// Waits for a call until the member was silent for a time; none then. A record may be on its way before the
-    /// answer, or to the member, for as long as the path needs for it: a call during which bytes have passed
-    /// is waited for as long once more, since what was sent may be with the operating system still.
+    /// Waits for a call until the member was silent for a time; none then. A record may be on its way before
+    /// the answer, or to the member, for as long as the path needs for it: a call during which bytes have
+    /// passed is waited for as long once more, since what was sent may be with the operating system still.
     async fn patiently<T>(
         &self,
         member: usize,

@@ -1,4 +1,5 @@
-//! [`Connector`]: connections whose bytes are counted, which tell a slow path from a member that stands still.
+//! [`Connector`]: connections whose bytes are counted, which tell a slow path from a member that stands
+//! still.
 
 use std::future::Future;
 use std::io;

@@ -4,8 +4,8 @@
 //! the end of the journal only if it leads still, and that is what other replicas of the partition confirm:
 //! a record can be read or answered for under a later leader only when that many of them follow it
 //! (`min.insync.replicas`) that one of those who were asked would have known. Why that is enough:
-//! `docs/design/0033-journal-on-kafka.md`. How many replicas there are is asked beside it: a partition may grow
-//! under one leader, and whoever asks may have heard nothing of it.
+//! `docs/design/0033-journal-on-kafka.md`. How many replicas there are is asked beside it: a partition may
+//! grow under one leader, and whoever asks may have heard nothing of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
