@@ -1,5 +1,5 @@
-//! A slow path to the members of a journal: all that they send shares so many bytes per second, and where it is
-//! slow both ways, all that they are sent.
+//! A slow path to the members of a journal: all that they send shares so many bytes per second, and where it
+//! is slow both ways, all that they are sent.
 
 #![allow(dead_code)] // each program of tests uses a part of it
 
