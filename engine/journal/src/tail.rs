@@ -224,7 +224,7 @@ mod tests {
 
     /// Where what comes takes the path for itself, the member is not left for that.
     #[test]
-    fn an_end_that_is_not_answered_while_records_come_is_asked_later() {
+    fn an_end_that_is_not_answered_is_read_later_while_records_come() {
         let mut reader = reader(&[b"ab"], 2);
         assert!(reader.next(Duration::ZERO).unwrap().is_some());
         assert!(reader.is_busy(), "one was not returned yet");

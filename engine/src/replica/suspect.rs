@@ -37,12 +37,7 @@ impl Suspects {
         self.reads >= LEAST_READS && served >= needed
     }
 
-<<<<<<< HEAD
-    /// Notes an error of a read, and the member that was read, which
-    /// [`distrust`](plinth_journal::Reader::distrust) has left.
-=======
     /// Notes an error of a read, and the member that was read. See [`plinth_journal::Reader::distrust`].
->>>>>>> 9f5ff93c62da914f5a3658c682f967bcca0c19d5
     pub(crate) fn add(&mut self, member: Option<String>, error: &JournalError, warn: &WarningHandler) {
         self.reads = self.reads.saturating_add(1);
         let Some(member) = member else { return };
