@@ -444,7 +444,13 @@ impl Follower {
         let Some(open) = &mut self.reader else { return Ok(false) };
         let Some((position, checksum)) = open.unchecked else { return Ok(true) };
         let Some(entry) = open.reader.next(wait)? else {
-            let end = self.journal.end()?;
+            let mut end = self.journal.end()?;
+            if end < position {
+                // It may be that of one member that has lost what others have. A reader says what is
+                // expected.
+                drop(self.journal.read(position.next())?);
+                end = self.journal.end()?;
+            }
             return match end < position {
                 true => Err(JournalError::Behind { applied: position, end }),
                 false => Ok(false),

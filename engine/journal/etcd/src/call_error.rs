@@ -62,6 +62,7 @@ fn unexpected(message: &str) -> Error {
 /// gRPC's own for the last one. Each is a whole message, or all of one behind its prefix.
 pub(crate) mod message {
     pub(crate) const AUTH_NOT_ENABLED: &str = "authentication is not enabled";
+    pub(crate) const USER_EMPTY: &str = "user name is empty";
     pub(crate) const AUTH_FAILED: &str = "authentication failed, invalid user ID or password";
     pub(crate) const OLD_AUTH_REVISION: &str = "revision of auth store is old";
     pub(crate) const INVALID_TOKEN: &str = "etcdserver: invalid auth token";
@@ -102,13 +103,17 @@ pub(crate) fn classify(status: &Status, address: &str) -> CallError {
         Code::ResourceExhausted if is(message::TOO_MANY_REQUESTS) => CallError::NotMade(text),
         Code::Unauthenticated if is(message::INVALID_TOKEN) => CallError::NotMade(text),
         Code::InvalidArgument if is(message::OLD_AUTH_REVISION) => CallError::NotMade(text),
-        Code::InvalidArgument if is(message::AUTH_FAILED) => CallError::Denied(text),
         Code::PermissionDenied if is(message::PERMISSION_DENIED) => CallError::Denied(text),
+        // Another etcd's users may be asked for; where all members answer so, the options are wrong.
+        Code::InvalidArgument if is(message::AUTH_FAILED) || is(message::USER_EMPTY) => {
+            CallError::Unusable(text)
+        }
         // A member that has not all of what the others have, or another program at its address.
         Code::Unimplemented => CallError::Unusable(text),
         Code::FailedPrecondition if is(message::LEARNER) => CallError::Unusable(text),
         Code::InvalidArgument | Code::FailedPrecondition => CallError::Refused(text),
-        Code::OutOfRange if is(message::FUTURE_REVISION) => CallError::Refused(text),
+        // Of another member's numbering.
+        Code::OutOfRange if is(message::FUTURE_REVISION) => CallError::Unknown(text),
         _ => CallError::Unknown(text),
     }
 }
@@ -161,12 +166,14 @@ mod tests {
             (
                 Code::InvalidArgument,
                 "etcdserver: authentication failed, invalid user ID or password",
-                "denied",
+                "unusable",
             ),
             (Code::Unauthenticated, "etcdserver: invalid auth token", "not made"),
             (Code::Unauthenticated, "of something between", "unknown"),
             (Code::InvalidArgument, "etcdserver: revision of auth store is old", "not made"),
-            (Code::InvalidArgument, "etcdserver: user name is empty", "refused"),
+            (Code::InvalidArgument, "etcdserver: user name is empty", "unusable"),
+            (Code::InvalidArgument, "etcdserver: key is not provided", "refused"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "unknown"),
             (Code::Unimplemented, "unknown service etcdserverpb.KV", "unusable"),
             (Code::FailedPrecondition, "etcdserver: rpc not supported for learner", "unusable"),
             (

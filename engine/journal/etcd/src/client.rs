@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use plinth_etcd_wire::auth::{AuthenticateRequest, AuthenticateResponse};
 use plinth_etcd_wire::call::{self, authorize, describe, path, unary};
-use plinth_etcd_wire::kv::{CompactionRequest, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use plinth_etcd_wire::kv::{
+    request_op, CompactionRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+};
 use plinth_etcd_wire::maintenance::StatusResponse;
 use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
 use plinth_etcd_wire::{Empty, HeaderResponse, ResponseHeader};
@@ -223,10 +225,6 @@ impl Client {
         self.unusable.lock().clone()
     }
 
-    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, CallError> {
-        self.range_at(self.current(), request)
-    }
-
     pub(crate) fn range_at(&self, member: usize, request: &RangeRequest) -> Result<RangeResponse, CallError> {
         let response: RangeResponse = self.call(member, path::RANGE, request)?;
         self.note(member, response.header.as_ref())?;
@@ -257,8 +255,8 @@ impl Client {
         })?;
         match self.note(member, response.header.as_ref()) {
             Ok(()) => Ok(response),
-            // Whatever it was, it was made there.
-            Err(error) if response.succeeded => Err(CallError::Unknown(error.to_string())),
+            // What it writes was made there.
+            Err(error) if response.succeeded && writes(request) => Err(CallError::Unknown(error.to_string())),
             Err(error) => Err(error),
         }
     }
@@ -507,6 +505,11 @@ impl Member {
     }
 }
 
+fn writes(request: &TxnRequest) -> bool {
+    let is_put = |op: &RequestOp| matches!(op.request, Some(request_op::Request::Put(_)));
+    request.success.iter().any(is_put)
+}
+
 fn tls_config(tls: &Tls) -> ClientTlsConfig {
     let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&tls.certificate_authority));
     match &tls.identity {
@@ -525,7 +528,7 @@ mod tests {
         options.members.push("127.0.0.1:2".to_owned());
         let client = Client::new(&options).unwrap();
         for expected in ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1"] {
-            match client.range(&RangeRequest::default()) {
+            match client.range_at(client.current(), &RangeRequest::default()) {
                 Err(CallError::NotMade(message)) => assert!(message.contains(expected), "{message}"),
                 other => panic!("{other:?}"),
             }

@@ -152,7 +152,7 @@ impl Shared {
                 Some(log) if known.log == 0 && is_marked => {
                     known = self.learn(&log).map_err(AppendError::Journal)?;
                 }
-                _ if log_created == known.log => {
+                _ if known.log == 0 || log_created == known.log => {
                     return Err(self.not_put(known, member, Doubt::Unmarked));
                 }
                 _ => return Err(self.not_put(known, member, Doubt::Replaced)),
@@ -285,7 +285,8 @@ impl Shared {
                 self.log_created.store(known.log, Ordering::Relaxed);
                 Ok(*known)
             }
-            _ => Err(self.replaced()),
+            Some(_) => Err(self.replaced()),
+            None => Err(Error::Unavailable { message: "the journal is looked for in etcd".to_owned() }),
         }
     }
 
@@ -336,9 +337,9 @@ impl Shared {
             Some((position, revision)) if position.next() == from => return Ok(revision.saturating_add(1)),
             _ => {}
         }
-        let Newest { log, revision, .. } = self.newest()?;
+        let Newest { log, revision, member } = self.newest()?;
         match log {
-            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest),
+            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest, member),
             _ => Ok(revision.saturating_add(1)),
         }
     }
@@ -347,14 +348,14 @@ impl Shared {
     ///
     /// Each record takes a revision, other keys take few: the distance to the newest record is the guess, and
     /// halving the rest helps where that is wrong.
-    fn revision_of(&self, wanted: Position, newest: &KeyValue) -> Result<i64> {
+    fn revision_of(&self, wanted: Position, newest: &KeyValue, member: usize) -> Result<i64> {
         let version = i64::try_from(wanted.get()).unwrap_or(i64::MAX);
         let mut lowest = newest.create_revision.saturating_add(version - 1);
         let mut highest = newest.mod_revision.saturating_sub(newest.version - version);
         let mut is_guess = true;
         while lowest <= highest {
             let probe = if is_guess { highest } else { lowest + (highest - lowest) / 2 };
-            match self.at_revision(probe)? {
+            match self.at_revision(member, probe)? {
                 Some(log) if log.version == version => return Ok(log.mod_revision),
                 Some(log) if log.version > version => {
                     highest = log.mod_revision.saturating_sub(log.version - version);
@@ -372,10 +373,10 @@ impl Shared {
     }
 
     /// The record that was the newest one at a revision, without its bytes; none when it is compacted.
-    fn at_revision(&self, revision: i64) -> Result<Option<KeyValue>> {
+    fn at_revision(&self, member: usize, revision: i64) -> Result<Option<KeyValue>> {
         let key = self.log.clone();
         let request = RangeRequest { key, revision, keys_only: true, ..RangeRequest::default() };
-        match self.client.range(&request) {
+        match self.client.range_at(member, &request) {
             Ok(response) => Ok(Some(response.kvs.into_iter().next().unwrap_or_default())),
             Err(CallError::Compacted) => Ok(None),
             Err(error) => Err(error.of_reading()),
@@ -400,7 +401,7 @@ impl Shared {
             let message = self.client.next(&mut watch, wait).map_err(CallError::of_reading)?;
             match message {
                 Some(message) if message.compact_revision > 0 => {
-                    return self.oldest_after(message.compact_revision);
+                    return self.oldest_after(watch.member, message.compact_revision);
                 }
                 Some(message) if message.events.is_empty() && !message.canceled => {}
                 Some(message) if !message.canceled => return Ok(Position::new(1)),
@@ -412,8 +413,8 @@ impl Shared {
         }
     }
 
-    fn oldest_after(&self, compacted: i64) -> Result<Position> {
-        let Some(log) = self.at_revision(compacted)? else {
+    fn oldest_after(&self, member: usize, compacted: i64) -> Result<Position> {
+        let Some(log) = self.at_revision(member, compacted)? else {
             return Err(Error::Unavailable { message: "etcd is compacted further meanwhile".to_owned() });
         };
         let position = position(&log)?;
@@ -428,7 +429,7 @@ impl Shared {
         let Newest { log: Some(newest), member, .. } = self.newest()? else { return Ok(()) };
         // The newest record stays: its version is the journal's end.
         let kept = before.min(position(&newest)?);
-        let revision = match self.revision_of(kept, &newest) {
+        let revision = match self.revision_of(kept, &newest, member) {
             Ok(revision) => revision,
             Err(Error::Trimmed { .. }) => return Ok(()),
             Err(error) => return Err(error),

@@ -174,7 +174,10 @@ fn authorization(user: &User, dir: &Path) -> Result<Option<HeaderValue>, String>
         (None, Some(token), _) => format!("Bearer {token}"),
         (Some(file), ..) => {
             let token = std::fs::read_to_string(dir.join(&file)).map_err(|e| format!("{file}: {e}"))?;
-            format!("Bearer {}", token.trim())
+            match token.trim() {
+                "" => return Err(format!("{file}: no token")),
+                token => format!("Bearer {token}"),
+            }
         }
         (None, None, Some(name)) => {
             format!("Basic {}", base64_text::encode(format!("{name}:{}", user.password)))

@@ -1,6 +1,7 @@
 //! Posts JSON documents to the service of a kubeconfig.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub struct Service {
     loaded: RwLock<Arc<Loaded>>,
     /// When the files were looked at.
     checked: Mutex<Instant>,
+    /// Whether they are being looked at: a file system may hang.
+    is_checking: Arc<AtomicBool>,
     bounds: Bounds,
     /// Pause before the second attempt.
     backoff: Duration,
@@ -80,6 +83,7 @@ impl Service {
             file: path.to_owned(),
             loaded: RwLock::new(Arc::new(Loaded::read(path)?)),
             checked: Mutex::new(Instant::now()),
+            is_checking: Arc::default(),
             bounds: Bounds { time, answer: MAX_ANSWER },
             backoff: INITIAL_BACKOFF,
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
@@ -97,12 +101,17 @@ impl Service {
             }
             is_due
         };
-        if !is_due {
+        if !is_due || self.is_checking.swap(true, Ordering::Relaxed) {
             return before;
         }
-        let (file, known) = (self.file.clone(), before.clone());
-        let read = move || known.has_changed().then(|| Loaded::read(&file));
-        match tokio::task::spawn_blocking(read).await {
+        let (file, known, is_checking) = (self.file.clone(), before.clone(), self.is_checking.clone());
+        let read = tokio::task::spawn_blocking(move || {
+            let read = known.has_changed().then(|| Loaded::read(&file));
+            is_checking.store(false, Ordering::Relaxed);
+            read
+        });
+        let Ok(read) = tokio::time::timeout(CHECK_INTERVAL, read).await else { return before };
+        match read {
             Ok(Some(Ok(loaded))) => {
                 let loaded = Arc::new(loaded);
                 self.loaded.write().clone_from(&loaded);
