@@ -72,10 +72,13 @@ mod tests {
         let rows = [
             (r#"{"status":{"user":{"username":"a"}}}"#, Ok("a")),
             (
-                r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1","status":{"user":{"username":"a"}}}"#,
+                r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{"user":{"username":"a"}}}"#,
                 Ok("a"),
             ),
-            (r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v9"}"#, Err("no TokenReview of")),
+            (
+                r#"{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1beta1"}"#,
+                Err("no TokenReview of"),
+            ),
             (r#"{"kind":"TokenReview","apiVersion":"v1"}"#, Err("no TokenReview of")),
             (r#"{"kind":"Status","apiVersion":"v1"}"#, Err(r#"but "Status" of "v1""#)),
             (r#"{"status":{"user":{"username":1}}}"#, Err("cannot unmarshal number")),
