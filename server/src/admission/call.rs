@@ -5,7 +5,7 @@ use std::ops::Deref;
 use parking_lot::Mutex;
 use plinth_apiserver::context::AdmissionRequest;
 
-use super::conversions::Conversions;
+use super::converted::Conversions;
 use super::reinvocation::Reinvocation;
 
 /// A request that passes the plugins. Belongs to one run of them; the lock is held for a read or an update

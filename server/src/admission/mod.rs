@@ -55,6 +55,7 @@ pub(crate) mod certificate_subject_restriction;
 mod collections;
 pub mod configuration;
 mod conversions;
+mod converted;
 mod default_ingress_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
@@ -102,7 +103,7 @@ use plinth_apiserver::metrics::{AdmissionSeries, Stage};
 use plinth_registry::match_namespace;
 
 use call::Call;
-use conversions::Conversions;
+use converted::Conversions;
 use plugin_context::PluginContext;
 
 pub use options::AdmissionOptions;

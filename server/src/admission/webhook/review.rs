@@ -220,7 +220,7 @@ mod tests {
             (
                 format!(r#"{{{HEAD},"response":{{"uid":"u","allowed":true,"patch":[{{}}]}}}}"#),
                 true,
-                Err("of type []uint8"),
+                Err("AdmissionResponse.response.patch of type uint8"),
             ),
         ];
         for (review, mutating, expected) in rows {
