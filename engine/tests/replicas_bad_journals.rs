@@ -253,8 +253,10 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
     });
     assert!(!is_there(&engine, "refused"));
     let warnings = warnings.lock();
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].contains("the user was revoked"), "{warnings:?}");
+    // Where all of this takes long, that nothing was written for a while is said beside it.
+    let named = warnings.iter().filter(|warning| warning.starts_with("the journal refuses")).count();
+    assert_eq!(named, 1, "{warnings:?}");
+    assert!(warnings.iter().all(|warning| warning.contains("the user was revoked")), "{warnings:?}");
 }
 
 /// Its limit was lowered, or something between has a lower one: what fits is written, whoever it is in a
