@@ -242,7 +242,7 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
         engine.journal_refusal().is_some_and(|reason| reason.contains("revoked"))
     });
     // Reads go on, and do not make it one that takes records.
-    engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
+    engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(600)).expect("in time").unwrap();
     assert!(engine.journal_refusal().is_some() && engine.journal_silence().is_some());
     eventually("nothing was written of it", || refused.withdraw());
     refusing.refuses.store(false, Ordering::Relaxed);
