@@ -1,4 +1,4 @@
-//! As whom the built-in controllers write, which is what admission is told.
+//! As whom the built-in controllers write, which is what admission sees.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

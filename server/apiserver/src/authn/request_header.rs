@@ -11,6 +11,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::trust::{ProxyFlags, TrustedProxy};
 use super::x509::Authorities;
 use super::{AuthenticationOptions, AuthenticationSetupError, AuthnError, Peer};
+use crate::egress::forward::dashed;
 use plinth_api::User;
 
 /// Authenticates requests of a front proxy.
@@ -66,10 +67,9 @@ impl RequestHeaders {
     /// Whether a header is read from requests of the proxy.
     pub fn is_read(&self, name: &HeaderName) -> bool {
         let HeaderNames { user, uid, group, extra_prefix } = &self.headers;
-        let dashed = |name: &str| name.replace('_', "-");
-        let name = dashed(name.as_str());
-        [user, uid, group].iter().any(|names| names.iter().any(|own| dashed(own.as_str()) == name))
-            || extra_prefix.iter().any(|prefix| name.starts_with(&dashed(prefix)))
+        let name = dashed(name);
+        [user, uid, group].iter().any(|names| names.iter().any(|own| dashed(own) == name))
+            || extra_prefix.iter().any(|prefix| name.starts_with(&prefix.replace('_', "-")))
     }
 
     /// Reloads the authorities.

@@ -4,6 +4,8 @@
 //! Upstream: k8s.io/apiserver `pkg/registry/generic/rest` (`LocationStreamer`, `GenericHttpResponseChecker`),
 //! k8s.io/apimachinery `pkg/api/errors` (`NewGenericServerResponse`).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -69,46 +71,44 @@ async fn error_text(mut body: Incoming) -> Result<String, ApiError> {
 
 /// The error for an answer with another status than that of a log.
 fn refusal(status: StatusCode, text: &str, pod: &str) -> ApiError {
-    const OTHER: &str = "but did not return more information";
     let code = status.as_u16();
-    let (reason, message) = match code {
+    let (reason, message): (Reason, Cow<'_, str>) = match code {
         400 => return ApiError::bad_request(text),
         500 => return ApiError::internal(text),
-        401 => {
-            (Reason::Unauthorized, "the server has asked for the client to provide credentials".to_owned())
-        }
-        403 => (Reason::Forbidden, text.to_owned()),
-        404 => (Reason::NotFound, "the server could not find the requested resource".to_owned()),
+        401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials".into()),
+        403 => (Reason::Forbidden, text.into()),
+        404 => (Reason::NotFound, "the server could not find the requested resource".into()),
         405 => (
             Reason::MethodNotAllowed,
-            "the server does not allow this method on the requested resource".to_owned(),
+            "the server does not allow this method on the requested resource".into(),
         ),
         406 if matches!(text, "" | "unknown") => (
             Reason::NotAcceptable,
-            "the server was unable to respond with a content type that the client supports".to_owned(),
+            "the server was unable to respond with a content type that the client supports".into(),
         ),
-        406 => (Reason::NotAcceptable, text.to_owned()),
-        409 => (Reason::Conflict, "the server reported a conflict".to_owned()),
-        415 => (Reason::UnsupportedMediaType, text.to_owned()),
-        422 => (Reason::Invalid, "the server rejected our request due to an error in our request".to_owned()),
+        406 => (Reason::NotAcceptable, text.into()),
+        409 => (Reason::Conflict, "the server reported a conflict".into()),
+        415 => (Reason::UnsupportedMediaType, text.into()),
+        422 => (Reason::Invalid, "the server rejected our request due to an error in our request".into()),
         429 => (
             Reason::TooManyRequests,
-            "the server has received too many requests and has asked us to try again later".to_owned(),
+            "the server has received too many requests and has asked us to try again later".into(),
         ),
-        503 => {
-            (Reason::ServiceUnavailable, "the server is currently unable to handle the request".to_owned())
-        }
+        503 => (Reason::ServiceUnavailable, "the server is currently unable to handle the request".into()),
         504 => (
             Reason::Timeout,
             "the server was unable to return a response in the time allotted, but may still be processing \
              the request"
-                .to_owned(),
+                .into(),
         ),
         501.. => (
             Reason::InternalError,
-            format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+            format!("an error on the server ({text:?}) has prevented the request from succeeding").into(),
         ),
-        _ => (Reason::Unknown, format!("the server responded with the status code {code} {OTHER}")),
+        _ => {
+            let what = "but did not return more information";
+            (Reason::Unknown, format!("the server responded with the status code {code} {what}").into())
+        }
     };
     // A status that is no error, which upstream passes on, is an error of the kubelet.
     let code = if code < 400 { 502 } else { code };
