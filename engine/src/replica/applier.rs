@@ -350,7 +350,7 @@ impl Follower {
         while !self.shared.is_done() {
             match self.step(READ_WAIT) {
                 Ok(Ok(_)) => {}
-                Ok(Err(_transient)) => self.shared.pause(RETRY_DELAY),
+                Ok(Err(_transient)) => self.shared.rest(RETRY_DELAY, None),
                 Err(failure) => return store.health().fail(failure),
             }
             if let Err(failure) = self.applier.lock().agreement.check() {

@@ -71,7 +71,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         // Its end may be that of another journal.
         shared.ask_later(tickets);
         if block {
-            shared.pause(RETRY_DELAY);
+            shared.wait_for_check(RETRY_DELAY);
         }
         return Ok(true);
     }
@@ -91,7 +91,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);
             if block {
-                shared.pause(RETRY_DELAY);
+                shared.rest(RETRY_DELAY, None);
             }
         }
         Err(error) => {

@@ -26,15 +26,18 @@ use crate::replica::applier::Applier;
 use crate::replica::shared::{Call, Shared};
 use crate::transaction::{Action, Condition, Transaction};
 
-/// Pauses between appends that fail: doubled from the first to the last.
+/// Pauses after appends that fail, doubled from the first to the last, and the longest where the journal may
+/// answer again at any moment. In a pause the journal is checked and readers are answered: each append that
+/// fails makes it one that is to be checked.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+const LONGEST_WHILE_AWAY: Duration = Duration::from_millis(100);
 /// Longest wait for something to be applied, before it is looked at again.
 const APPLY_WAIT: Duration = Duration::from_millis(100);
 
 pub(crate) struct Proposer {
     pub shared: Arc<Shared>,
     pub queue: Arc<CommitQueue>,
-    pub journal: Arc<dyn Journal>,
+    appender: Appender,
     pub applier: Arc<Mutex<Applier>>,
     pub time: Arc<Timeline>,
     pub cluster: ClusterId,
@@ -48,7 +51,6 @@ pub(crate) struct Proposer {
     returned: Vec<(ProposalRecord, Reply)>,
     /// What was in one that the journal found too large.
     alone: VecDeque<(ProposalRecord, Reply)>,
-    retry_delay: Duration,
 }
 
 enum Phase {
@@ -92,10 +94,12 @@ impl Proposer {
         time: Arc<Timeline>,
         (cluster, group_limit, newest): (ClusterId, usize, u8),
     ) -> Proposer {
+        let appender =
+            Appender { journal, shared: Arc::clone(&shared), retry_delay: RETRY_DELAYS[0], pause: None };
         Proposer {
             shared,
             queue,
-            journal,
+            appender,
             applier,
             time,
             cluster,
@@ -105,7 +109,6 @@ impl Proposer {
             backlog: VecDeque::new(),
             returned: Vec::new(),
             alone: VecDeque::new(),
-            retry_delay: RETRY_DELAYS[0],
         }
     }
 
@@ -113,12 +116,12 @@ impl Proposer {
     pub(crate) fn run(mut self) {
         loop {
             match self.step(true) {
-                Step::Done => self.retry_delay = RETRY_DELAYS[0],
+                Step::Done => {}
                 Step::Waiting | Step::Idle => self.shared.pause(APPLY_WAIT),
-                Step::Failed => {
-                    self.shared.pause(self.retry_delay);
-                    self.retry_delay = (self.retry_delay * 2).min(RETRY_DELAYS[1]);
-                }
+                Step::Failed => match self.appender.pause.take() {
+                    Some(pause) => self.shared.rest(pause, self.uncertain()),
+                    None => self.shared.wait_for_check(APPLY_WAIT),
+                },
                 Step::Ended => break,
             }
             if self.shared.gives_up() {
@@ -126,6 +129,14 @@ impl Proposer {
             }
         }
         self.end();
+    }
+
+    /// The sequence of the record of which it is unknown whether the journal has it.
+    fn uncertain(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Appending { sequence, uncertain: true, .. } => Some(sequence),
+            _ => None,
+        }
     }
 
     /// Refuses what was not appended.
@@ -160,7 +171,7 @@ impl Proposer {
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                match append(&*self.journal, &self.shared, bytes.clone()) {
+                match self.appender.append(bytes.clone()) {
                     Ok(position) => {
                         self.phase = Phase::Begun { session, position };
                         Step::Done
@@ -187,7 +198,7 @@ impl Proposer {
             Phase::Appending { session, sequence, proposals, bytes, uncertain } => {
                 let (session, sequence) = (*session, *sequence);
                 let outcome = match self.shared.is_pending(sequence) {
-                    true => append(&*self.journal, &self.shared, bytes.clone()).map(|_| ()),
+                    true => self.appender.append(bytes.clone()).map(|_| ()),
                     // It was applied, whatever became of the append.
                     false => Ok(()),
                 };
@@ -272,8 +283,12 @@ impl Proposer {
                 Some(work) => self.backlog.extend(work),
             }
         }
-        let limit =
-            self.journal.max_record_bytes().min(record::MAX_BYTES).saturating_sub(record::HEADER_BYTES + 10);
+        let limit = self
+            .appender
+            .journal
+            .max_record_bytes()
+            .min(record::MAX_BYTES)
+            .saturating_sub(record::HEADER_BYTES + 10);
         let (mut proposals, mut replies) = (Vec::new(), Vec::new());
         let mut size = 0usize;
         while let Some(work) = self.backlog.pop_front() {
@@ -352,20 +367,45 @@ impl Proposer {
     }
 }
 
-/// Appends a record and notes whether the journal answered. A journal that was lost is not written to before
-/// it was checked.
-fn append(journal: &dyn Journal, shared: &Shared, bytes: Bytes) -> Result<Position, JournalError> {
-    if !shared.is_checked() {
-        let message = "it was lost, and is not known yet to have what was applied last".to_owned();
-        return Err(JournalError::Unavailable { message });
+/// Appends records and notes whether the journal answered.
+struct Appender {
+    journal: Arc<dyn Journal>,
+    shared: Arc<Shared>,
+    /// The pause after the next append that fails.
+    retry_delay: Duration,
+    /// The pause that is due, after one that has failed.
+    pause: Option<Duration>,
+}
+
+impl Appender {
+    /// Appends a record. A journal that was lost is not written to before it was checked.
+    ///
+    /// # Errors
+    /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked.
+    fn append(&mut self, bytes: Bytes) -> Result<Position, JournalError> {
+        self.pause = None;
+        if !self.shared.is_checked() {
+            let message = "it was lost, and is not known yet to have what was applied last".to_owned();
+            return Err(JournalError::Unavailable { message });
+        }
+        let started = Instant::now();
+        let appended = self.journal.append(bytes);
+        self.shared.heard(Call::Append, appended.as_ref().err());
+        if appended.is_ok() {
+            self.shared.append_time.record(started.elapsed());
+        }
+        let longest = match &appended {
+            Err(error) if error.refusal().is_some() => RETRY_DELAYS[1],
+            Err(error) if error.is_transient() => LONGEST_WHILE_AWAY,
+            _ => {
+                self.retry_delay = RETRY_DELAYS[0];
+                return appended;
+            }
+        };
+        self.pause = Some(self.retry_delay.min(longest));
+        self.retry_delay = (self.retry_delay * 2).min(longest);
+        appended
     }
-    let started = Instant::now();
-    let appended = journal.append(bytes);
-    shared.heard(Call::Append, appended.as_ref().err());
-    if appended.is_ok() {
-        shared.append_time.record(started.elapsed());
-    }
-    appended
 }
 
 /// Bytes that a task takes of a record beyond those of its keys and values, at most.

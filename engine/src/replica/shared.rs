@@ -174,6 +174,8 @@ impl Shared {
 
     /// A reader that was opened after `losses` has the record that was applied last.
     pub(crate) fn checked(&self, losses: u64) {
+        // Under the lock, so that nobody begins to wait for it meanwhile.
+        let _state = self.state.lock();
         self.checked_after.store(losses, Ordering::Release);
         self.changed.notify_all();
     }
@@ -195,7 +197,7 @@ impl Shared {
                 let message = "it was not compared yet with what was applied".to_owned();
                 return Err(JournalError::Unavailable { message });
             }
-            self.pause(CHECK_INTERVAL);
+            self.wait_for_check(CHECK_INTERVAL);
         }
         self.journal.trim(before)
     }
@@ -380,6 +382,29 @@ impl Shared {
         let mut state = self.state.lock();
         if state.failed.is_none() {
             self.changed.wait_for(&mut state, timeout);
+        }
+    }
+
+    /// Waits until the journal was checked since it was lost, for `timeout` at most, or something else has
+    /// changed.
+    pub(crate) fn wait_for_check(&self, timeout: Duration) {
+        let mut state = self.state.lock();
+        if state.failed.is_none() && !self.is_checked() {
+            self.changed.wait_for(&mut state, timeout);
+        }
+    }
+
+    /// Leaves the journal alone for `timeout` after it has failed, whatever changes meanwhile: until the record
+    /// with this sequence, if one is pending, was applied, or the replica fails.
+    pub(crate) fn rest(&self, timeout: Duration, sequence: Option<u64>) {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.state.lock();
+        let is_pending =
+            |state: &State| sequence.is_none_or(|sequence| state.pending.contains_key(&sequence));
+        while state.failed.is_none() && is_pending(&state) {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
         }
     }
 
