@@ -110,8 +110,8 @@ impl ServerClient {
             |source: ConnectError| ClientError::Unreachable { server: self.url.clone(), source };
         let silent = |_| ClientError::Silent(self.url.clone());
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.origin.connect()).await;
-        let mut sender = connected.map_err(silent)?.map_err(unreachable)?;
-        let answered = tokio::time::timeout(SILENCE, sender.send_request(request)).await;
+        let mut connection = connected.map_err(silent)?.map_err(unreachable)?;
+        let answered = tokio::time::timeout(SILENCE, connection.send(request)).await;
         let mut response = answered.map_err(silent)?.map_err(|e| unreachable(e.into()))?;
         let status = response.status();
         if !status.is_success() {

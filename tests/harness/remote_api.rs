@@ -288,6 +288,14 @@ async fn objects(
             }
             document(&json!({"read": behavior.bodies.lock().len()}))
         }
+        // Answers before it has read its body.
+        (_, [.., "early"]) => {
+            tokio::spawn(async move {
+                let _open = open;
+                while let Some(Ok(_)) = request.body_mut().frame().await {}
+            });
+            document(&json!({}))
+        }
         (_, [.., "hang"]) => {
             let _open = open;
             std::future::pending().await

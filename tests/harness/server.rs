@@ -5,6 +5,7 @@
 //! build of the workspace puts it. Harness functions panic on failure, as assertions do; the
 //! server's last lines are printed when a test fails.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -120,7 +121,17 @@ pub async fn connect_to(server: &Server, protocol: Protocol) -> Connection {
 impl TestServer {
     /// Starts a server of the caller's own with further arguments, and waits until it is ready.
     pub async fn start(arguments: &[&str]) -> TestServer {
-        let launch = launch();
+        TestServer::of(launch(), arguments).await
+    }
+
+    /// The same with a limit of open files.
+    pub async fn start_with_files(files: u32, arguments: &[&str]) -> TestServer {
+        let limited = format!("ulimit -n {files}; exec \"$@\"");
+        let launch = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &["sh", "-c", &limited, "sh"]);
+        TestServer::of(launch, arguments).await
+    }
+
+    async fn of(launch: Launch, arguments: &[&str]) -> TestServer {
         let dir = launch.data_dir().expect("data directory");
         let server = start_ready(&launch, dir.path(), arguments).await;
         let access = Access { kubeconfig: server.kubeconfig() };

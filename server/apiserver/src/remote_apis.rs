@@ -208,9 +208,9 @@ async fn exchange(
     if let Err(error) = set_headers(server, &mut parts.headers, (&parts.uri, &host), &forwarding) {
         return unreachable(&error.to_string());
     }
-    let deadline = forwarding.deadline;
-    let of_server = server.remote_apis.slot(remote, forwarding.user, deadline.is_none());
-    let Some(slots) = of_server.zip(server.forwarded.take(&forwarding.user.name)) else {
+    let (user, deadline) = (forwarding.user, forwarding.deadline);
+    let of_server = server.remote_apis.slot(remote, user, deadline.is_none());
+    let Some(slots) = of_server.zip(server.forwarded.take(user, deadline.is_none())) else {
         return too_many_requests();
     };
     let request = Request::from_parts(parts, Either::Left(body));
@@ -265,7 +265,9 @@ fn answer(
     let RemoteResponse { response, connection } = sent;
     let status = response.status();
     match upgrade {
-        Some(upgrade) if forward::has_switched(&response) => return forward::join(upgrade, response, slots),
+        Some(upgrade) if forward::has_switched(&response) => {
+            return forward::join(upgrade, response, (connection, slots));
+        }
         Some(_) if status.as_u16() < 400 => {
             let what = format!("invalid upgrade response: status code {}", status.as_u16());
             return failed(StatusCode::SERVICE_UNAVAILABLE, &what);

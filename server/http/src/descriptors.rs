@@ -10,6 +10,10 @@ const RESERVED: u64 = 768;
 /// Connections to other servers for which requests of clients may wait at a time, where the limit of open
 /// files allows it.
 const MAX_FORWARDED: usize = 4096;
+/// Calls of webhooks at a time, of what is reserved; more where the limit of open files leaves some. Webhooks
+/// may ask this server, whose answer waits for others.
+const RESERVED_FOR_WEBHOOKS: usize = 128;
+const MAX_WEBHOOK_CALLS: usize = 1024;
 
 /// How many connections there may be at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct ConnectionLimits {
     /// Those to other servers on behalf of clients. One of a client may need hundreds of them: each stream of
     /// HTTP/2 its own.
     pub forwarded: usize,
+    /// Those to webhooks, beside the idle ones.
+    pub webhooks: usize,
 }
 
 /// Raises the soft limit of open files to the hard one, and returns how many connections leave enough of them
@@ -29,7 +35,7 @@ pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
     // If it cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let Some(files) = getrlimit(Resource::Nofile).current else {
-        return ConnectionLimits { accepted: most, forwarded: MAX_FORWARDED };
+        return ConnectionLimits { accepted: most, forwarded: MAX_FORWARDED, webhooks: MAX_WEBHOOK_CALLS };
     };
     limits_of(files, most, forwards)
 }
@@ -51,7 +57,9 @@ fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
     let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
     let accepted = most.min(if forwards { room - room / 8 } else { room });
     let forwarded = if forwards { MAX_FORWARDED.min(room - accepted) } else { 0 };
-    ConnectionLimits { accepted, forwarded }
+    let reserved = usize::try_from(files / 8).unwrap_or(usize::MAX).min(RESERVED_FOR_WEBHOOKS);
+    let webhooks = MAX_WEBHOOK_CALLS.min(reserved + room - accepted - forwarded);
+    ConnectionLimits { accepted, forwarded, webhooks }
 }
 
 fn connections_beside_the_store(files: u64) -> u64 {
@@ -67,14 +75,15 @@ mod tests {
         for (files, room) in [(0, 0), (256, 64), (1024, 256), (4096, 3328), (1 << 20, (1 << 20) - 768)] {
             assert_eq!(connections_beside_the_store(files), room, "{files}");
         }
-        for (files, forwards, accepted, forwarded) in [
-            (0, true, 0, 0),
-            (1024, true, 224, 32),
-            (1024, false, 256, 0),
-            (20_000, true, 16_384, 2848),
-            (1 << 20, true, 16_384, 4096),
+        for (files, forwards, accepted, forwarded, webhooks) in [
+            (0, true, 0, 0, 0),
+            (256, true, 56, 8, 32),
+            (1024, true, 224, 32, 128),
+            (1024, false, 256, 0, 128),
+            (20_000, true, 16_384, 2848, 128),
+            (1 << 20, true, 16_384, 4096, 1024),
         ] {
-            let limits = ConnectionLimits { accepted, forwarded };
+            let limits = ConnectionLimits { accepted, forwarded, webhooks };
             assert_eq!(limits_of(files, 16_384, forwards), limits, "{files}");
         }
     }

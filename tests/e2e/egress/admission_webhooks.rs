@@ -10,8 +10,9 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
-use plinth_tests::server::{namespace, shared, unique};
+use plinth_tests::server::{namespace, shared, unique, TestServer};
 use serde_json::{json, Value};
+use tokio::task::JoinSet;
 
 use super::{answer, send};
 
@@ -188,4 +189,55 @@ async fn a_webhook_that_breaks_off_is_called_once() {
     create(&client, &maps, &json!({"metadata": {"name": "after"}})).await;
     let (code, body, _) = send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
     assert_eq!(code, 200, "{body}");
+}
+
+/// Each call has a connection, and a webhook that hangs holds it for as long as a call may take.
+#[tokio::test]
+async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
+    /// Half of an eighth of the open files.
+    const CALLS: usize = 64;
+    let server = TestServer::start_with_files(1024, &[]).await;
+    let client = server.client().await;
+    let calls: Arc<[AtomicUsize; 2]> = Arc::default();
+    let counted = calls.clone();
+    let hanging = HttpsServer::start(move |_| {
+        let calls = counted.clone();
+        async move {
+            let now = calls[0].fetch_add(1, Ordering::SeqCst) + 1;
+            calls[1].fetch_max(now, Ordering::SeqCst);
+            let _leaves = Leaves(calls);
+            std::future::pending::<Response<Full<Bytes>>>().await
+        }
+    })
+    .await;
+    let webhook = json!({
+        "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "failurePolicy": "Ignore", "timeoutSeconds": 2,
+        "clientConfig": {"url": format!("https://localhost:{}/", hanging.port), "caBundle": BASE64_STANDARD.encode(&hanging.certificate)},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    });
+    let configuration = json!({"metadata": {"name": "hanging"}, "webhooks": [webhook]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    create(&client, path, &configuration).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let mut writes = JoinSet::new();
+    for n in 0..3 * CALLS {
+        let client = client.clone();
+        writes.spawn(
+            async move { create(&client, maps, &json!({"metadata": {"name": format!("m-{n}")}})).await },
+        );
+    }
+    while let Some(written) = writes.join_next().await {
+        written.expect("a write that goes on without the webhook");
+    }
+    assert_eq!(calls[1].load(Ordering::SeqCst), CALLS);
+}
+
+/// Counts a call that has ended.
+struct Leaves(Arc<[AtomicUsize; 2]>);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        self.0[0].fetch_sub(1, Ordering::SeqCst);
+    }
 }

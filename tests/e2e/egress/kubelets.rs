@@ -1,6 +1,5 @@
 //! Logs and terminals of pods, which come from a kubelet.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +15,7 @@ use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
-use plinth_tests::server::{
-    client_of, connect_to, launch, namespace, shared, shared_with_apis, start_ready, unique, TestServer,
-};
+use plinth_tests::server::{namespace, shared, shared_with_apis, unique, TestServer};
 use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -366,14 +363,11 @@ async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {
 /// Each stream of a connection may need one to another server, where one that never answers holds it.
 #[tokio::test]
 async fn silent_backends_leave_descriptors_to_the_store() {
-    const FILES: usize = 1024;
-    /// Half of an eighth of what [`FILES`] leaves beside the store.
-    const OF_ONE_USER: usize = 16;
-    let limited = format!("ulimit -n {FILES}; exec \"$@\"");
-    let launch = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &["sh", "-c", &limited, "sh"]);
-    let dir = launch.data_dir().expect("data directory");
-    let server = start_ready(&launch, dir.path(), &[]).await;
-    let client = client_of(&server.kubeconfig()).await;
+    const FILES: u32 = 1024;
+    /// Half of three quarters of an eighth of what [`FILES`] leaves beside the store.
+    const OF_ONE_USER: usize = 12;
+    let server = TestServer::start_with_files(FILES, &[]).await;
+    let client = server.client().await;
     let silent = HttpsServer::start(|_| std::future::pending::<Response<Full<Bytes>>>()).await;
     let pods = "/api/v1/namespaces/default/pods";
     let containers = json!([{"name": "a", "image": "x"}]);
@@ -388,7 +382,7 @@ async fn silent_backends_leave_descriptors_to_the_store() {
     let ordinary = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ordinary"});
     let binding = json!({"metadata": {"name": "ordinary"}, "roleRef": role, "subjects": [ordinary]});
     create(&client, bindings, &binding).await;
-    let connection = connect_to(&server, Protocol::Http2).await;
+    let connection = server.connect(Protocol::Http2).await;
     let mut waiting = JoinSet::new();
     for _ in 0..OF_ONE_USER + 8 {
         let mut stream = connection.share().expect("a shared connection");
@@ -403,7 +397,7 @@ async fn silent_backends_leave_descriptors_to_the_store() {
     let large = json!({"metadata": {"name": "stored"}, "data": {"a": "x".repeat(70 << 10)}});
     let write = Call::new(Method::POST, maps).body("application/json", large.to_string());
     let write = write.header("impersonate-user", HeaderValue::from_static("ordinary"));
-    let mut writer = connect_to(&server, Protocol::Http2).await;
+    let mut writer = server.connect(Protocol::Http2).await;
     let written = tokio::time::timeout(Duration::from_secs(40), writer.call(&write)).await;
     let written = written.expect("an answer while others wait").expect("an answer");
     assert_eq!(written.status, StatusCode::CREATED);
@@ -418,6 +412,57 @@ async fn silent_backends_leave_descriptors_to_the_store() {
         send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await.0 == 200
     })
     .await;
+}
+
+/// Whoever may create service accounts has as many users as they like.
+#[tokio::test]
+async fn users_leave_connections_to_administrators_and_accounts_of_a_namespace_to_others() {
+    let server = TestServer::start_with_files(1024, &[]).await;
+    let client = server.client().await;
+    let follows = HttpsServer::start(|request: Request<Incoming>| async move {
+        if request.uri().query().is_some_and(|query| query.contains("follow=true")) {
+            std::future::pending::<()>().await;
+        }
+        kubelet(request).await
+    })
+    .await;
+    let pods = "/api/v1/namespaces/default/pods";
+    pod_on_node(&client, pods, follows.port, &json!([{"name": "a", "image": "x"}])).await;
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"});
+    let all =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"});
+    let binding = json!({"metadata": {"name": "all"}, "roleRef": role, "subjects": [all]});
+    create(&client, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await;
+    let connection = server.connect(Protocol::Http2).await;
+    let mut waiting = JoinSet::new();
+    let follow = |waiting: &mut JoinSet<StatusCode>, user: String| {
+        let mut stream = connection.share().expect("a shared connection");
+        let user = HeaderValue::try_from(user).expect("a name");
+        let call = Call::get(format!("{pods}/p/log?follow=true")).header("impersonate-user", user);
+        waiting.spawn(async move { stream.open(&call).await.expect("an answer").status() });
+    };
+    // Half of those that are left to users.
+    (0..30).for_each(|n| follow(&mut waiting, format!("system:serviceaccount:default:account-{n}")));
+    for _ in 0..19 {
+        let refused = waiting.join_next().await.expect("an answer").expect("a task");
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let mut log = server.connect(Protocol::Http2).await;
+    let of = |user: &'static str| {
+        Call::get(format!("{pods}/p/log")).header("impersonate-user", HeaderValue::from_static(user))
+    };
+    let answer = log.call(&of("system:serviceaccount:other:account")).await.expect("an answer");
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    // Many users have all of them, but for those that are kept.
+    (0..30).for_each(|n| follow(&mut waiting, format!("user-{n}")));
+    for _ in 0..20 {
+        let refused = waiting.join_next().await.expect("an answer").expect("a task");
+        assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert_eq!(log.call(&of("late")).await.expect("an answer").status, StatusCode::TOO_MANY_REQUESTS);
+    let (code, body, _) = send(&client, "GET", &format!("{pods}/p/log"), &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
 }
 
 /// A kubelet that switches protocols, reads nothing, writes nothing and keeps the connection.

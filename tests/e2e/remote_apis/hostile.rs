@@ -8,7 +8,7 @@ use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
 use plinth_tests::requests::{create, send};
 use serde_json::{json, Value};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::{address, Cluster};
@@ -60,6 +60,33 @@ async fn a_user_leaves_half_of_the_slots_to_others() {
     hanging.iter().for_each(|task| task.abort());
     eventually("none hangs", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 }).await;
     assert_eq!(cluster.answer(&things).await.0, 200);
+}
+
+/// A response may end before its request: the connection to the other server ends then as well, and nobody
+/// else waits for the request's end.
+#[tokio::test]
+async fn a_server_that_answers_early_keeps_no_connection() {
+    const CLIENTS: usize = 20;
+    let cluster = Cluster::start(&[]).await;
+    let remote = cluster.remote("early.example", 1).await;
+    let things = format!("{}/namespaces/default/things", remote.path());
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut stream = cluster.server.endpoint().stream(Protocol::Http1).await.expect("a connection");
+        let head = format!(
+            "POST {things}/early HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("a request");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"{}") {
+            assert_ne!(stream.read_buf(&mut answer).await.expect("an answer"), 0);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+        clients.push(stream);
+    }
+    eventually("no connection stands", || async { remote.behavior.open.load(Ordering::SeqCst) == 0 }).await;
+    assert_eq!(cluster.answer(&things).await.0, 200);
+    drop(clients);
 }
 
 #[tokio::test]

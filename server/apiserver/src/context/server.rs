@@ -16,7 +16,7 @@ use crate::authz::Authorizer;
 use crate::documents::{DiscoveryDocuments, OpenApiDocuments};
 use crate::egress::kubelets::Kubelets;
 use crate::egress::remote::RemoteApis;
-use crate::egress::Slots;
+use crate::egress::SharedSlots;
 use crate::error_log::ErrorLog;
 use crate::flow_control::FlowControl;
 use crate::large_requests::Limiter;
@@ -76,7 +76,7 @@ pub struct Server {
     /// Finds and connects to kubelets.
     pub kubelets: Kubelets,
     /// Slots for connections to other servers on behalf of clients, which take descriptors from the store.
-    pub forwarded: Arc<Slots>,
+    pub forwarded: SharedSlots,
     /// Clients of the API servers of remote APIs.
     pub remote_apis: RemoteApis,
     /// Ranges of the addresses and node ports of Services.

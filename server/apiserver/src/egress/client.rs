@@ -6,14 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
-use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use rustls::ClientConfig;
+use tokio::sync::Semaphore;
 
-use super::connection::{dial, handshake, secure, ConnectError, Stream};
+use super::connection::{dial, handshake, secure, ConnectError, Connection, Stream};
 use super::pool::Pool;
 
+/// Calls of one service at a time.
+const MAX_IN_FLIGHT: usize = 64;
 /// Bytes of an error response's text that are shown.
 const MAX_ERROR_TEXT: usize = 512;
 /// The User-Agent of requests that set none.
@@ -85,9 +87,9 @@ impl Origin {
     ///
     /// # Errors
     /// [`ConnectError`].
-    pub async fn connect<B>(&self) -> Result<SendRequest<B>, ConnectError>
+    pub async fn connect<B>(&self) -> Result<Connection<B>, ConnectError>
     where
-        B: Body + Send + 'static,
+        B: Body + Send + Unpin + 'static,
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
@@ -128,25 +130,40 @@ pub struct Bounds {
 pub struct Client {
     origin: Origin,
     idle: Pool<Full<Bytes>>,
+    in_flight: Semaphore,
+    /// Of this service and others together.
+    shared: Option<Arc<Semaphore>>,
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(origin: Origin) -> Client {
-        Client { origin, idle: Pool::default() }
+        Client { origin, idle: Pool::default(), in_flight: Semaphore::new(MAX_IN_FLIGHT), shared: None }
     }
 
-    /// Sends a request, with a path for its URI, and reads the body of a success. When an idle connection
+    /// Makes so many calls at a time, and together with other clients no more than `calls` has permits.
+    pub(crate) fn sharing(self, most: usize, calls: Arc<Semaphore>) -> Client {
+        Client { in_flight: Semaphore::new(most), shared: Some(calls), ..self }
+    }
+
+    /// Sends a request, with a path for its URI, and reads the body of a success. To wait for others is part of
+    /// the call's time: each has a connection, which a service that hangs holds as long. When an idle connection
     /// turns out to be broken, a new one is opened for a request that was not sent, or that is safe to send
     /// twice; a POST that may have arrived is not repeated.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Bytes, CallError> {
-        match tokio::time::timeout(bounds.time, self.exchange(request, bounds.answer)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(CallError::Timeout),
-        }
+        let call = async {
+            // Nobody closes them.
+            let _permit = self.in_flight.acquire().await.ok();
+            let _shared = match &self.shared {
+                Some(calls) => calls.acquire().await.ok(),
+                None => None,
+            };
+            self.exchange(request, bounds.answer).await
+        };
+        tokio::time::timeout(bounds.time, call).await.unwrap_or(Err(CallError::Timeout))
     }
 
     async fn exchange(
@@ -155,30 +172,30 @@ impl Client {
         max_length: usize,
     ) -> Result<Bytes, CallError> {
         self.origin.set_headers(&mut request);
-        let mut sender;
+        let mut connection;
         let response = 'response: {
             if let Some(idle) = self.idle.take() {
-                sender = idle;
+                connection = idle;
                 let repeatable = request.method().is_safe().then(|| request.clone());
-                let mut broken = match sender.try_send_request(request).await {
+                let (error, unsent) = match connection.try_send(request).await {
                     Ok(response) => break 'response response,
                     Err(broken) => broken,
                 };
                 // The other idle connections have probably been closed too.
                 self.idle.clear();
-                request = match broken.take_message().or(repeatable) {
+                request = match unsent.or(repeatable) {
                     Some(request) => request,
-                    None => return Err(broken.into_error().into()),
+                    None => return Err(error.into()),
                 };
             }
-            sender = self.origin.connect().await?;
-            sender.send_request(request).await?
+            connection = self.origin.connect().await?;
+            connection.send(request).await?
         };
         let status = response.status();
         let body = Limited::new(response.into_body(), max_length).collect().await;
         if status.is_success() {
             let body = body.map_err(|_| CallError::Answer(max_length))?.to_bytes();
-            self.idle.put_back(sender);
+            self.idle.put_back(connection);
             return Ok(body);
         }
         let text = body.map(|body| body.to_bytes()).unwrap_or_default();

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
-use hyper::body::Body;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use plinth_codec::url::join_host_port;
 use plinth_http::prepare_outgoing_socket;
@@ -13,6 +16,7 @@ use rustls::pki_types::ServerName;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{lookup_host, TcpStream};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 /// Both directions of a byte stream.
@@ -90,22 +94,114 @@ pub async fn secure(
     Ok(Box::new(stream))
 }
 
-/// Starts HTTP/1.1. A task drives the connection until the sender is dropped or the connection is upgraded;
-/// errors are returned to the request in flight.
+/// Starts HTTP/1.1.
 ///
 /// # Errors
 /// [`ConnectError::Http`].
-pub async fn handshake<B>(stream: Box<dyn Stream>) -> Result<SendRequest<B>, ConnectError>
+pub async fn handshake<B>(stream: Box<dyn Stream>) -> Result<Connection<B>, ConnectError>
 where
-    B: Body + Send + 'static,
+    B: Body + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "connection to a service ended");
         }
     });
-    Ok(sender)
+    Ok(Connection { sender, sending: Weak::new(), task })
+}
+
+/// A connection, for one request after the other. A task drives it until this is dropped, whatever is still
+/// being sent or received then, or until it has switched protocols: a server may answer before it has read a
+/// request whose body never ends.
+pub struct Connection<B> {
+    sender: SendRequest<SentBody<B>>,
+    /// Of the last request's body, until hyper has sent it.
+    sending: Weak<()>,
+    task: JoinHandle<()>,
+}
+
+impl<B: Body + Unpin + 'static> Connection<B> {
+    /// Sends a request. The body of the response ends with the connection.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, hyper::Error> {
+        let request = self.begin(request);
+        self.sender.send_request(request).await
+    }
+
+    /// Sends a request on a connection that may have been closed meanwhile. With the error comes the request,
+    /// where nothing of it was sent.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub(super) async fn try_send(
+        &mut self,
+        request: Request<B>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<B>>)> {
+        let request = self.begin(request);
+        self.sender.try_send_request(request).await.map_err(|mut error| {
+            let unsent = error.take_message().map(|request| request.map(|sent| sent.body));
+            (error.into_error(), unsent)
+        })
+    }
+
+    /// Waits until another request can be sent.
+    ///
+    /// # Errors
+    /// Of the connection.
+    pub(super) async fn ready(&mut self) -> Result<(), hyper::Error> {
+        self.sender.ready().await
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Whether the last request is sent: until then the next one would wait for it.
+    pub(super) fn has_sent(&self) -> bool {
+        self.sending.strong_count() == 0
+    }
+
+    fn begin(&mut self, request: Request<B>) -> Request<SentBody<B>> {
+        let sending = Arc::new(());
+        self.sending = Arc::downgrade(&sending);
+        request.map(|body| SentBody { body, _sending: sending })
+    }
+}
+
+impl<B> Drop for Connection<B> {
+    fn drop(&mut self) {
+        // After a switch of protocols it has ended, and whoever has the stream keeps it.
+        self.task.abort();
+    }
+}
+
+/// The body of a request, which hyper drops when it is sent.
+struct SentBody<B> {
+    body: B,
+    _sending: Arc<()>,
+}
+
+impl<B: Body + Unpin> Body for SentBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

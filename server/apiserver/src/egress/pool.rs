@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1::SendRequest;
+use hyper::body::Body;
 use parking_lot::Mutex;
+
+use super::connection::Connection;
 
 /// Idle connections per service, and how long they are kept: Go's time, and enough for the concurrent
 /// requests of a few clients.
@@ -16,7 +18,7 @@ pub struct Pool<B> {
 }
 
 struct Idle<B> {
-    sender: SendRequest<B>,
+    connection: Connection<B>,
     since: Instant,
 }
 
@@ -26,24 +28,25 @@ impl<B> Default for Pool<B> {
     }
 }
 
-impl<B> Pool<B> {
+impl<B: Body + Unpin + 'static> Pool<B> {
     /// Takes a connection that is open as far as is known.
-    pub fn take(&self) -> Option<SendRequest<B>> {
+    pub fn take(&self) -> Option<Connection<B>> {
         let mut idle = self.idle.lock();
         // Most recently used first: when it is too old, so are the others.
-        while let Some(Idle { sender, since }) = idle.pop() {
-            if !sender.is_closed() && since.elapsed() < IDLE_TIMEOUT {
-                return Some(sender);
+        while let Some(Idle { connection, since }) = idle.pop() {
+            if !connection.is_closed() && since.elapsed() < IDLE_TIMEOUT {
+                return Some(connection);
             }
         }
         None
     }
 
-    /// Returns a connection whose response was read to its end.
-    pub(crate) fn put_back(&self, sender: SendRequest<B>) {
+    /// Returns a connection whose response was read to its end. It is closed where the request was not sent to
+    /// its end: its client decides when that is.
+    pub(crate) fn put_back(&self, connection: Connection<B>) {
         let mut idle = self.idle.lock();
-        if idle.len() < MAX_IDLE {
-            idle.push(Idle { sender, since: Instant::now() });
+        if idle.len() < MAX_IDLE && connection.has_sent() {
+            idle.push(Idle { connection, since: Instant::now() });
         }
     }
 

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use clap::{ArgAction, Args};
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST, USER_AGENT, VIA};
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::{Mutex, RwLock};
@@ -24,9 +23,10 @@ use plinth_codec::base64_text;
 
 use super::client::{Bounds, Origin, DEFAULT_AGENT};
 use super::client_cache::{ClientCache, MAX_CLIENTS};
+use super::connection::Connection;
 use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
-use super::slots::{Slot, Slots};
+use super::slots::{SharedSlots, Slot};
 use super::tls::{self, AuthoritiesError, ClientCertificate, ServerTrust};
 use plinth_api::User;
 use plinth_http::{RequestBody, TlsError};
@@ -97,13 +97,13 @@ pub struct RemoteResponse {
 /// A connection that can be used again once its response was read to the end.
 pub struct RemoteConnection {
     client: Arc<RemoteClient>,
-    sender: SendRequest<RemoteBody>,
+    connection: Connection<RemoteBody>,
 }
 
 impl RemoteConnection {
     /// Makes it available for other requests.
     pub(crate) fn put_back(self) {
-        self.client.idle.put_back(self.sender);
+        self.client.idle.put_back(self.connection);
     }
 }
 
@@ -126,24 +126,6 @@ struct ClientKey {
     bundle: Option<String>,
 }
 
-/// Slots of one server.
-struct ServerSlots {
-    requests: Arc<Slots>,
-    long_running: Arc<Slots>,
-}
-
-impl ServerSlots {
-    fn is_in_use(&self) -> bool {
-        [&self.requests, &self.long_running].into_iter().any(|slots| Arc::strong_count(slots) > 1)
-    }
-}
-
-impl Default for ServerSlots {
-    fn default() -> ServerSlots {
-        ServerSlots { requests: Slots::new(MAX_REQUESTS), long_running: Slots::new(MAX_LONG_RUNNING) }
-    }
-}
-
 struct RemoteClient {
     origin: Origin,
     idle: Pool<RemoteBody>,
@@ -156,7 +138,8 @@ pub struct RemoteApis {
     identity: RwLock<Option<Arc<ClientCertificate>>>,
     /// Each has the identity of when it was made, and is dropped when that is replaced.
     clients: ClientCache<ClientKey, RemoteClient>,
-    slots: Mutex<HashMap<ServicePort, ServerSlots>>,
+    /// Of each server.
+    slots: Mutex<HashMap<ServicePort, SharedSlots>>,
     /// This server in `Via` headers: a request that carries it has come back.
     via: HeaderValue,
     /// Whether redirects are answered with 502.
@@ -218,9 +201,8 @@ impl RemoteApis {
         if all.len() >= MAX_CLIENTS {
             all.retain(|_, slots| slots.is_in_use());
         }
-        let slots = all.entry(remote.service.clone()).or_default();
-        let slots = if is_long_running { &slots.long_running } else { &slots.requests };
-        slots.take(&user.name)
+        let new = || SharedSlots::new(MAX_REQUESTS, MAX_LONG_RUNNING);
+        all.entry(remote.service.clone()).or_insert_with(new).take(user, is_long_running)
     }
 
     /// The address that requests for a remote API go to.
@@ -252,19 +234,17 @@ impl RemoteApis {
         }
         headers.append(VIA, self.via.clone());
         let unreachable = |error: &dyn std::fmt::Display| RemoteError::Unreachable(error.to_string());
-        if let Some(mut sender) = client.idle.take() {
+        if let Some(mut connection) = client.idle.take() {
             let mut spare = copy(&request);
-            if sender.ready().await.is_ok() {
-                match sender.try_send_request(request).await {
+            if matches!(tokio::time::timeout(CONNECT_TIMEOUT, connection.ready()).await, Ok(Ok(()))) {
+                match connection.try_send(request).await {
                     Ok(response) => {
-                        return Ok(RemoteResponse {
-                            response,
-                            connection: RemoteConnection { client, sender },
-                        })
+                        let connection = RemoteConnection { client, connection };
+                        return Ok(RemoteResponse { response, connection });
                     }
-                    Err(mut error) => match error.take_message().or_else(|| spare.take()) {
+                    Err((error, unsent)) => match unsent.or_else(|| spare.take()) {
                         Some(unsent) => request = unsent,
-                        None => return Err(unreachable(error.error())),
+                        None => return Err(unreachable(&error)),
                     },
                 }
             }
@@ -272,9 +252,9 @@ impl RemoteApis {
         }
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, client.origin.connect::<RemoteBody>()).await;
         let timeout = |_| RemoteError::Unreachable(format!("dial tcp {}: i/o timeout", client.address()));
-        let mut sender = connected.map_err(timeout)?.map_err(|error| unreachable(&error))?;
-        let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
-        Ok(RemoteResponse { response, connection: RemoteConnection { client, sender } })
+        let mut connection = connected.map_err(timeout)?.map_err(|error| unreachable(&error))?;
+        let response = connection.send(request).await.map_err(|error| unreachable(&error))?;
+        Ok(RemoteResponse { response, connection: RemoteConnection { client, connection } })
     }
 
     /// Sends a request of the server's own as `user` and reads the whole response.

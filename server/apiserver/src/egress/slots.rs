@@ -4,46 +4,87 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use plinth_api::{split_service_account, User, MASTERS_GROUP, SERVICE_ACCOUNTS_GROUP};
 use smol_str::SmolStr;
+
+/// Of all slots, the part that is kept for administrators.
+const KEPT: usize = 8;
 
 /// Slots for requests that wait for other servers. The lock is held for a look-up.
 #[derive(Debug)]
-pub struct Slots(Mutex<Usage>);
+struct Slots(Mutex<Usage>);
 
 /// The slots that are in use.
 #[derive(Debug)]
 struct Usage {
     free: usize,
-    /// By user; none has zero.
-    users: HashMap<SmolStr, usize>,
+    /// Of the free ones, those that only members of [`MASTERS_GROUP`] get.
+    kept: usize,
+    /// By [`holder`]; none has zero.
+    holders: HashMap<SmolStr, usize>,
 }
 
 /// A slot among the requests that wait for other servers; released when it is dropped with the request.
 #[derive(Debug)]
 pub struct Slot {
     slots: Arc<Slots>,
-    user: SmolStr,
+    holder: SmolStr,
 }
 
-impl Slots {
-    /// So many slots.
-    pub fn new(count: usize) -> Arc<Slots> {
-        Arc::new(Slots(Mutex::new(Usage { free: count, users: HashMap::new() })))
+/// Slots of requests that end within a deadline, and of those that last as long as both sides like: neither
+/// takes those of the other.
+#[derive(Debug)]
+pub struct SharedSlots {
+    requests: Arc<Slots>,
+    long_running: Arc<Slots>,
+}
+
+impl SharedSlots {
+    /// So many slots of each.
+    pub fn new(requests: usize, long_running: usize) -> SharedSlots {
+        SharedSlots { requests: Slots::new(requests), long_running: Slots::new(long_running) }
     }
 
     /// A slot for a request of `user`, who may have as many as stay free for others: half of all where nobody
     /// else has any. Who has none gets one as long as there is one.
-    pub(crate) fn take(self: &Arc<Slots>, user: &str) -> Option<Slot> {
+    pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
+        let slots = if is_long_running { &self.long_running } else { &self.requests };
+        slots.take(user)
+    }
+
+    /// Whether some slot is taken.
+    pub(super) fn is_in_use(&self) -> bool {
+        [&self.requests, &self.long_running].into_iter().any(|slots| Arc::strong_count(slots) > 1)
+    }
+}
+
+impl Slots {
+    fn new(count: usize) -> Arc<Slots> {
+        let (free, kept) = (count, count / KEPT);
+        Arc::new(Slots(Mutex::new(Usage { free, kept, holders: HashMap::new() })))
+    }
+
+    fn take(self: &Arc<Slots>, user: &User) -> Option<Slot> {
+        let holder = holder(user);
         let mut usage = self.0.lock();
-        let held = usage.users.get(user).copied().unwrap_or(0);
-        if held >= usage.free {
+        let held = usage.holders.get(&holder).copied().unwrap_or(0);
+        let kept = if user.is_in(MASTERS_GROUP) { 0 } else { usage.kept };
+        if held >= usage.free.saturating_sub(kept) {
             return None;
         }
         usage.free -= 1;
-        let user = SmolStr::from(user);
-        usage.users.insert(user.clone(), held + 1);
+        usage.holders.insert(holder.clone(), held + 1);
         drop(usage);
-        Some(Slot { slots: Arc::clone(self), user })
+        Some(Slot { slots: Arc::clone(self), holder })
+    }
+}
+
+/// Who has the slots of a user. The service accounts of a namespace share theirs: whoever may create one may
+/// create as many as they like.
+fn holder(user: &User) -> SmolStr {
+    match split_service_account(&user.name) {
+        Some((namespace, _)) => SmolStr::from(format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}")),
+        None => SmolStr::from(&user.name),
     }
 }
 
@@ -51,9 +92,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut usage = self.slots.0.lock();
         usage.free += 1;
-        match usage.users.get_mut(&self.user) {
+        match usage.holders.get_mut(&self.holder) {
             Some(held) if *held > 1 => *held -= 1,
-            _ => drop(usage.users.remove(&self.user)),
+            _ => drop(usage.holders.remove(&self.holder)),
         }
     }
 }
@@ -62,25 +103,43 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    #[test]
-    fn no_user_takes_all_slots() {
-        let slots = Slots::new(256);
-        let take_all = |user: &str| -> Vec<Slot> { std::iter::from_fn(|| slots.take(user)).collect() };
-        let greedy = take_all("greedy");
-        assert_eq!(greedy.len(), 128);
-        let second = take_all("second");
-        assert_eq!(second.len(), 64);
-        let many: Vec<Slot> =
-            (0..20).map(|n| slots.take(&format!("user {n}")).expect("one for each")).collect();
-        drop((greedy, second, many));
-        let usage = slots.0.lock();
-        assert_eq!((usage.free, usage.users.len()), (256, 0));
+    fn take_all(slots: &Arc<Slots>, user: &User) -> Vec<Slot> {
+        std::iter::from_fn(|| slots.take(user)).collect()
     }
 
     #[test]
-    fn slots_in_use_are_bounded() {
+    fn no_user_takes_all_slots() {
+        let slots = Slots::new(256);
+        let greedy = take_all(&slots, &User::new("greedy", &[]));
+        assert_eq!(greedy.len(), 112);
+        let second = take_all(&slots, &User::new("second", &[]));
+        assert_eq!(second.len(), 56);
+        let many: Vec<Slot> = (0..20)
+            .map(|n| slots.take(&User::new(format!("user {n}"), &[])).expect("one for each"))
+            .collect();
+        drop((greedy, second, many));
+        let usage = slots.0.lock();
+        assert_eq!((usage.free, usage.holders.len()), (256, 0));
+    }
+
+    #[test]
+    fn slots_in_use_are_bounded_and_some_are_kept_for_administrators() {
         let slots = Slots::new(16);
-        let all: Vec<Slot> = (0..).map_while(|n| slots.take(&format!("user {n}"))).collect();
-        assert_eq!(all.len(), 16);
+        let all: Vec<Slot> = (0..).map_while(|n| slots.take(&User::new(format!("user {n}"), &[]))).collect();
+        assert_eq!(all.len(), 14);
+        let administrators = ["admin", "other", "third"].map(|name| User::new(name, &[MASTERS_GROUP]));
+        let kept: Vec<Slot> = administrators.iter().filter_map(|user| slots.take(user)).collect();
+        assert_eq!(kept.len(), 2);
+    }
+
+    #[test]
+    fn the_service_accounts_of_a_namespace_are_one() {
+        let slots = Slots::new(16);
+        let of = |namespace: &str, n: u32| {
+            User::new(format!("system:serviceaccount:{namespace}:account-{n}"), &[SERVICE_ACCOUNTS_GROUP])
+        };
+        let first: Vec<Slot> = (0..).map_while(|n| slots.take(&of("first", n))).collect();
+        assert_eq!(first.len(), 7);
+        assert!(slots.take(&of("second", 0)).is_some());
     }
 }

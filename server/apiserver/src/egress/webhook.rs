@@ -14,6 +14,7 @@ use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::tls::{self, AuthoritiesError, ServerTrust};
 use plinth_registry::ServicePort;
 use plinth_storage::Store;
+use tokio::sync::Semaphore;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
@@ -114,16 +115,19 @@ struct ClientKey {
 }
 
 /// Clients of the recently called webhooks.
-#[derive(Default)]
 pub struct Webhooks {
     resolver: ServiceResolver,
     clients: ClientCache<ClientKey, Client>,
+    calls: Arc<Semaphore>,
+    calls_of_one: usize,
 }
 
 impl Webhooks {
-    /// Webhooks whose Services are resolved by `resolver`.
-    pub fn new(resolver: ServiceResolver) -> Webhooks {
-        Webhooks { resolver, clients: ClientCache::default() }
+    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time, and of
+    /// one webhook half of them.
+    pub fn new(resolver: ServiceResolver, most: usize) -> Webhooks {
+        let (calls, calls_of_one) = (Arc::new(Semaphore::new(most)), most.div_ceil(2));
+        Webhooks { resolver, clients: ClientCache::default(), calls, calls_of_one }
     }
 
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
@@ -174,13 +178,14 @@ impl Webhooks {
             // The authorities have been validated, so the settings cannot fail.
             let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
                 .map_err(|_| AuthoritiesError::Certificate)?;
-            Ok(Client::new(Origin {
+            let origin = Origin {
                 host: key.address.host.clone(),
                 port: key.address.port,
                 authority: target.authority(),
                 tls: Some((config, key.name.clone())),
                 authorization: None,
-            }))
+            };
+            Ok(Client::new(origin).sharing(self.calls_of_one, self.calls.clone()))
         })
     }
 }

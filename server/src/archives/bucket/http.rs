@@ -60,8 +60,8 @@ impl Connector {
             parts.uri = Uri::from(path.clone());
         }
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, origin.connect()).await;
-        let mut sender = connected.map_err(|_| CallError::Timeout)??;
-        let response = sender.send_request(HttpRequest::from_parts(parts, body)).await?;
+        let mut connection = connected.map_err(|_| CallError::Timeout)??;
+        let response = connection.send(HttpRequest::from_parts(parts, body)).await?;
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
             return Ok((parts, beginning(body).await));

@@ -41,7 +41,7 @@ use plinth_apiserver::documents::{DiscoveryDocuments, OpenApiDocuments};
 use plinth_apiserver::egress::kubelets::Kubelets;
 use plinth_apiserver::egress::remote::RemoteApis;
 use plinth_apiserver::egress::resolver::ServiceResolver;
-use plinth_apiserver::egress::{Slots, Webhooks};
+use plinth_apiserver::egress::{SharedSlots, Webhooks};
 use plinth_apiserver::error_log::ErrorLog;
 use plinth_apiserver::flow_control::{FlowControl, Levels};
 use plinth_apiserver::kind_handlers;
@@ -54,7 +54,9 @@ use plinth_apiserver::representation::list_size_cache::ListSizeCache;
 use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_apiserver::traces::Traces;
 use plinth_codec::resources::Table;
-use plinth_http::{connection_limits, BlockedThreads, Certificates, RemoteWaits, ServingCertificate};
+use plinth_http::{
+    connection_limits, BlockedThreads, Certificates, ConnectionLimits, RemoteWaits, ServingCertificate,
+};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
 use plinth_registry::Registry;
@@ -296,6 +298,8 @@ impl Parts<'_> {
         let source = checkpoint_source(options, (dir, pki), replica, &store)?;
         let authorizer =
             Authorizer::new(&options.authorization, store.clone())?.with_metrics(metrics.identity.clone());
+        let ConnectionLimits { forwarded, webhooks, .. } =
+            connection_limits(options.http.max_connections, true);
         let server = Arc::new(Server {
             replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
             authorizer: Arc::new(authorizer),
@@ -305,12 +309,12 @@ impl Parts<'_> {
             admission: plugins.clone(),
             kind_handler: kind_handlers::of,
             kubelets,
-            forwarded: Slots::new(connection_limits(options.http.max_connections, true).forwarded),
+            forwarded: SharedSlots::new(forwarded / 4, forwarded - forwarded / 4),
             remote_apis,
             reader: Arc::new(ObjectReader {
                 converter: Converter {
                     store: store.clone(),
-                    webhooks: Arc::new(Webhooks::new(resolver)),
+                    webhooks: Arc::new(Webhooks::new(resolver, webhooks)),
                     remote_waits,
                 },
                 header_index: Arc::new(HeaderIndex::default()),

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use hyper::body::Body as HttpBody;
-use hyper::client::conn::http1::SendRequest;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use plinth_codec::url::join_host_port;
@@ -11,7 +10,7 @@ use plinth_codec::url::join_host_port;
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
 use super::redirect::below_proxy;
 use crate::context::Context;
-use crate::egress::connection::{dial, handshake, secure, ConnectError};
+use crate::egress::connection::{dial, handshake, secure, ConnectError, Connection};
 use crate::egress::forward::{self, ForwardedBody};
 use crate::egress::Slot;
 use plinth_api::{ApiError, Reason};
@@ -50,14 +49,16 @@ pub(super) async fn forward(
     if let Some(proxied) = &proxied {
         proxied.set_headers(request.headers_mut());
     }
-    let Connected { mut sender, slot } = match connect(cx, &destination).await {
+    let Connected { mut connection, slot } = match connect(cx, &destination).await {
         Ok(connected) => connected,
         Err(ConnectFailure::Refused(error)) => return Err(error),
         Err(ConnectFailure::Unreachable(why)) => return Err(unreachable(why)),
     };
-    let response = sender.send_request(request).await.map_err(|error| unreachable(error.to_string()))?;
+    let response = connection.send(request).await.map_err(|error| unreachable(error.to_string()))?;
     match (response.status(), upgrade) {
-        (_, Some(upgrade)) if forward::has_switched(&response) => Ok(forward::join(upgrade, response, slot)),
+        (_, Some(upgrade)) if forward::has_switched(&response) => {
+            Ok(forward::join(upgrade, response, (connection, slot)))
+        }
         // An error is passed on. Upstream's own is no API status.
         (status, Some(_)) if status.as_u16() < 400 => {
             let what = format!("invalid upgrade response: status code {}", status.as_u16());
@@ -74,7 +75,7 @@ pub(super) async fn forward(
                 proxied.keep_below(&mut parts.headers);
             }
             // The connection lives as long as its body.
-            Ok(Response::from_parts(parts, ForwardedBody::new(body, (sender, slot)).into_body()))
+            Ok(Response::from_parts(parts, ForwardedBody::new(body, (connection, slot)).into_body()))
         }
     }
 }
@@ -132,7 +133,7 @@ fn too_many_connections() -> ApiError {
 
 /// A connection for one request.
 pub(super) struct Connected<B> {
-    pub sender: SendRequest<B>,
+    pub connection: Connection<B>,
     /// Held as long as the connection is.
     pub slot: Slot,
 }
@@ -154,14 +155,14 @@ pub(super) async fn connect<B>(
     destination: &Destination,
 ) -> Result<Connected<B>, ConnectFailure>
 where
-    B: HttpBody + Send + 'static,
+    B: HttpBody + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let slot = cx.server.forwarded.take(&cx.user.name);
+    let slot = cx.server.forwarded.take(&cx.user, true);
     let slot = slot.ok_or_else(|| ConnectFailure::Refused(too_many_connections()))?;
     match tokio::time::timeout(DIAL_TIMEOUT, dial_backend(cx, destination)).await {
-        Ok(Ok(sender)) => Ok(Connected { sender, slot }),
+        Ok(Ok(connection)) => Ok(Connected { connection, slot }),
         Ok(Err(ConnectError::NotAllowed)) => Err(ConnectFailure::Refused(not_allowed())),
         Ok(Err(error)) => Err(ConnectFailure::Unreachable(error.to_string())),
         Err(_) => {
@@ -171,9 +172,9 @@ where
     }
 }
 
-async fn dial_backend<B>(cx: &Context, destination: &Destination) -> Result<SendRequest<B>, ConnectError>
+async fn dial_backend<B>(cx: &Context, destination: &Destination) -> Result<Connection<B>, ConnectError>
 where
-    B: HttpBody + Send + 'static,
+    B: HttpBody + Send + Unpin + 'static,
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {

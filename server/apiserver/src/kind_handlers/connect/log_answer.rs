@@ -35,12 +35,12 @@ pub(super) async fn read(cx: &Context, destination: Destination) -> Result<Respo
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     request.headers_mut().insert(HOST, HeaderValue::try_from(host).map_err(ApiError::internal)?);
-    let Connected { mut sender, slot } = match connect(cx, &destination).await {
+    let Connected { mut connection, slot } = match connect(cx, &destination).await {
         Ok(connected) => connected,
         Err(ConnectFailure::Refused(error)) => return Err(error),
         Err(ConnectFailure::Unreachable(why)) => return Err(failed(why)),
     };
-    let response = sender.send_request(request).await.map_err(|error| failed(error.to_string()))?;
+    let response = connection.send(request).await.map_err(|error| failed(error.to_string()))?;
     let status = response.status();
     if status.is_redirection() && response.headers().contains_key(LOCATION) {
         return Err(failed("redirects forbidden".to_owned()));
@@ -49,7 +49,7 @@ pub(super) async fn read(cx: &Context, destination: Destination) -> Result<Respo
         return Err(refusal(status, &error_text(response.into_body()).await?, &cx.info.name));
     }
     // The connection lives as long as its body.
-    let body = ForwardedBody::new(response.into_body(), (sender, slot)).into_body();
+    let body = ForwardedBody::new(response.into_body(), (connection, slot)).into_body();
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
