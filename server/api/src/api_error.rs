@@ -121,6 +121,22 @@ impl ApiError {
         error
     }
 
+    /// Whether this server has found that something is not there. A webhook may refuse with any code and reason:
+    /// what it says of an object is not known to be so.
+    pub fn is_not_found(&self) -> bool {
+        self.code == 404 && self.given.is_none()
+    }
+
+    /// Whether this server has found that something is another one than was expected, or there already.
+    pub fn is_conflict(&self) -> bool {
+        self.code == 409 && self.given.is_none()
+    }
+
+    /// Whether this server has found that the object is there already.
+    pub fn is_already_exists(&self) -> bool {
+        self.is_conflict() && self.reason == Reason::AlreadyExists
+    }
+
     /// Adds empty details, as upstream does for errors of its router.
     pub fn with_empty_details(mut self) -> ApiError {
         self.details.get_or_insert_with(Box::default);
@@ -426,6 +442,17 @@ mod tests {
             );
             assert_eq!(message.contains("unknown"), !retry, "{message}");
         }
+    }
+
+    #[test]
+    fn what_a_webhook_says_was_not_found_here() {
+        let taken = ApiError::already_exists("", "pods", "p");
+        assert!(taken.is_already_exists() && taken.is_conflict() && !taken.is_not_found());
+        assert!(ApiError::not_found("", "pods", "p").is_not_found());
+        let given = |code, reason| ApiError::of_status(code, "no", tree!({ "reason": reason }));
+        assert!(!given(404, "NotFound").is_not_found());
+        let taken = given(409, "AlreadyExists");
+        assert!(!taken.is_already_exists() && !taken.is_conflict());
     }
 
     #[test]

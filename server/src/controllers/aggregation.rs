@@ -152,9 +152,9 @@ async fn aggregate(server: &Arc<Server>, name: &str, rules: Vec<PolicyRule>) -> 
         Ok(new)
     };
     match internal::update(&cx, &transform).await {
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         // Deleted concurrently, or owned by another field manager.
-        Err(error) if error.code == 409 => {
+        Err(error) if error.is_conflict() => {
             tracing::debug!(name, %error, "aggregated role changed concurrently");
             Ok(())
         }

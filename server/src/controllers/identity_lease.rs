@@ -144,7 +144,7 @@ impl IdentityLeases {
         let cx = Context::internal(server, LEASES, NAMESPACE, &lease.name, Verb::Update)?;
         let renewed = internal::update(&cx, &|live| Ok(lease.renewed(live, Timestamp::now()))).await;
         match renewed {
-            Err(error) if error.code == 404 => {
+            Err(error) if error.is_not_found() => {
                 internal::ensure(server, LEASES, NAMESPACE, lease.renewed(None, Timestamp::now())).await
             }
             renewed => renewed,

@@ -66,7 +66,7 @@ impl Reconciler for Namespaces {
     async fn reconcile(&self, name: String) -> Result<Action, ApiError> {
         match end(&self.server, &name).await {
             // Deleted concurrently.
-            Err(error) if error.code == 404 => Ok(Action::AwaitChange),
+            Err(error) if error.is_not_found() => Ok(Action::AwaitChange),
             outcome => outcome.map(|()| Action::AwaitChange),
         }
     }
@@ -230,7 +230,7 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
         let cx = cx.acting_as(accounts::NAMESPACES.user());
         match delete::delete_all(&cx, namespace, delete::Admits::Yes).await {
             // It was deleted concurrently.
-            Err(error) if error.code == 404 => return Err(error),
+            Err(error) if error.is_not_found() => return Err(error),
             Ok(held) if registry.is_switched_off(resource) && held.waits_for_finalizers_only() => {}
             outcome => contents.add(resource, outcome),
         }

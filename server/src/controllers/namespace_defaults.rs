@@ -159,7 +159,7 @@ async fn publish(
     let outcome = internal::update(&cx, &|live| Ok(default.apply_to(live.unwrap_or(&Value::Null)))).await;
     match outcome {
         // Deleted concurrently: the feed delivers that change, too.
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

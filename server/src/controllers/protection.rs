@@ -188,7 +188,7 @@ async fn reconcile(
         Ok(new)
     };
     match internal::update(&cx, &without).await {
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

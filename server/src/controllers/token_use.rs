@@ -61,7 +61,7 @@ async fn label(server: &Arc<Server>, namespace: &str, name: &str, uid: &str) -> 
     };
     match internal::update(&cx, &labelled).await {
         // Deleted concurrently.
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

@@ -124,7 +124,7 @@ impl<K: Clone + Ord + Hash + std::fmt::Debug> Workers<K> {
         };
         self.queue.failed(key.clone(), now);
         // A conflict is not an error.
-        if error.code == 409 {
+        if error.is_conflict() {
             tracing::debug!(%error, ?key, controller = self.settings.name, "conflict, retrying");
             return None;
         }

@@ -7,7 +7,9 @@ use base64::prelude::{Engine as _, BASE64_STANDARD};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
+use plinth_benches::api::client::{Call, Protocol};
+use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
 use plinth_tests::server::{namespace, shared, unique, TestServer};
@@ -189,6 +191,71 @@ async fn a_webhook_that_breaks_off_is_called_once() {
     create(&client, &maps, &json!({"metadata": {"name": "after"}})).await;
     let (code, body, _) = send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
     assert_eq!(code, 200, "{body}");
+}
+
+/// Whatever code and reason it refuses with: they say nothing of what is stored.
+#[tokio::test]
+async fn a_refusal_is_no_state_of_the_store() {
+    let server = TestServer::start(&[]).await;
+    let client = server.client().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let refusing = HttpsServer::start(move |request: Request<Incoming>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let body = request.into_body().collect().await.expect("body").to_bytes();
+            let review: Value = serde_json::from_slice(&body).expect("a review");
+            let is_deletion = review["request"]["operation"] == "DELETE";
+            let (code, reason) = if is_deletion { (404, "NotFound") } else { (409, "AlreadyExists") };
+            let status = json!({"code": code, "reason": reason, "message": "not this one"});
+            let response = json!({"uid": review["request"]["uid"], "allowed": false, "status": status});
+            let review =
+                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+            answer(StatusCode::OK, &review.to_string())
+        }
+    })
+    .await;
+    let created = create(&client, "/api/v1/namespaces", &json!({"metadata": {"name": "refused"}})).await;
+    let maps = "/api/v1/namespaces/refused/configmaps";
+    create(&client, maps, &json!({"metadata": {"name": "keep"}})).await;
+    let webhook = json!({
+        "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": format!("https://localhost:{}/", refusing.port), "caBundle": BASE64_STANDARD.encode(&refusing.certificate)},
+        "rules": [{"operations": ["CREATE", "DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    });
+    let configuration = json!({"metadata": {"name": "refusing"}, "webhooks": [webhook]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    create(&client, path, &configuration).await;
+
+    // Each is one call, and what is not there is not tried to be updated.
+    let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}});
+    let mut connection = server.connect(Protocol::Http2).await;
+    let apply = Call::new(Method::PATCH, format!("{maps}/applied?fieldManager=test"))
+        .body("application/apply-patch+yaml", applied.to_string());
+    assert_eq!(connection.call(&apply).await.expect("an answer").status, StatusCode::CONFLICT);
+    let (code, body, _) = send(&client, "POST", maps, &json!({"metadata": {"generateName": "made-"}})).await;
+    assert_eq!(
+        (code, body["reason"].as_str(), calls.load(Ordering::SeqCst)),
+        (409, Some("AlreadyExists"), 2)
+    );
+
+    // The namespace waits for what cannot be deleted.
+    let (code, body, _) = send(&client, "DELETE", "/api/v1/namespaces/refused", &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
+    let has_failed = || async {
+        let namespace = send(&client, "GET", "/api/v1/namespaces/refused", &Value::Null).await.1;
+        assert_eq!(namespace["metadata"]["uid"], created["metadata"]["uid"], "{namespace}");
+        let conditions = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "NamespaceDeletionContentFailure" && c["status"] == "True")
+    };
+    eventually("its condition says so", has_failed).await;
+    assert_eq!(send(&client, "GET", &format!("{maps}/keep"), &Value::Null).await.0, 200);
+    let (code, body, _) = send(&client, "DELETE", &format!("{path}/refusing"), &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
+    eventually("it goes", || async {
+        send(&client, "GET", "/api/v1/namespaces/refused", &Value::Null).await.0 == 404
+    })
+    .await;
 }
 
 /// Each call has a connection, and a webhook that hangs holds it for as long as a call may take.

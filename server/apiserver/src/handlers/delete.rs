@@ -356,7 +356,7 @@ pub(super) async fn delete_collection(
                 match deleted {
                     Ok(_) => {}
                     // Deleted concurrently.
-                    Err(error) if error.code == 404 => {}
+                    Err(error) if error.is_not_found() => {}
                     // It says that nothing was written, which is so for one object and not for all.
                     Err(error) if error.code == 503 && is_begun => return Err(ApiError::timeout()),
                     Err(error) => return Err(error),
@@ -439,8 +439,8 @@ pub async fn delete_all(
                     Ok(Deleted::Gone { .. } | Deleted::Unreadable) => {}
                     Ok(Deleted::Pending { value, .. }) => remaining.count(&value)?,
                     // Deleted concurrently, and possibly recreated.
-                    Err(error) if error.code == 404 => {}
-                    Err(error) if error.code == 409 => remaining.objects += 1,
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) if error.is_conflict() => remaining.objects += 1,
                     Err(error) => return Err(error),
                 }
             }

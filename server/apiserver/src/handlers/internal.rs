@@ -83,7 +83,7 @@ pub async fn ensure_as(cx: &Context, tree: Value) -> Result<(), ApiError> {
     match write::create_object(cx, &mut source, ManagedFields::Track).await {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
-        Err(error) if error.code == 409 => Ok(()),
+        Err(error) if error.is_already_exists() => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -106,7 +106,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
         }
         attempts += 1;
         match mark_and_delete(pods, options).await {
-            Err(error) if error.code == 409 && retry && attempts < ATTEMPTS => {}
+            Err(error) if error.is_conflict() && retry && attempts < ATTEMPTS => {}
             outcome => return outcome.map(|()| Evicted::Deleted),
         }
     };
@@ -125,7 +125,7 @@ async fn evict_pod(pods: &Context, options: &DeleteOptions) -> Result<Evicted, A
         own.resource_version = Some(metadata_text(&pod, "resourceVersion").to_owned());
         return match mark_and_delete(pods, own).await {
             // It may have become healthy: the client must retry.
-            Err(error) if error.code == 409 && options.resource_version.is_none() => {
+            Err(error) if error.is_conflict() && options.resource_version.is_none() => {
                 Err(still_processed(name))
             }
             outcome => outcome.map(|()| Evicted::Deleted),

@@ -41,7 +41,7 @@ pub(super) async fn update(
     };
     match internal::update(&cx, &transform).await {
         // Deleted concurrently.
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

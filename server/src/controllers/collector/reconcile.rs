@@ -179,7 +179,7 @@ async fn change_metadata(
 
 fn ignore_not_found(outcome: Result<(), ApiError>) -> Result<(), ApiError> {
     match outcome {
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

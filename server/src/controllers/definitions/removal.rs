@@ -27,7 +27,7 @@ pub(super) async fn remove_objects(
     };
     match remove(server, &object, rows).await {
         // It was deleted: another client removed its finalizer.
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

@@ -170,7 +170,7 @@ impl Availability {
             Ok(new)
         };
         match internal::update(&cx, &transform).await {
-            Err(error) if error.code == 404 => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(()),
             outcome => outcome?,
         }
         match (was_available, is_available) {

@@ -251,7 +251,7 @@ pub async fn ensure_service_cidr(server: &Arc<Server>) -> Result<(), ApiError> {
         Ok(new)
     };
     let ignore_not_found = |outcome: Result<(), ApiError>| match outcome {
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     };
     ignore_not_found(update(&cx, &widened).await)?;

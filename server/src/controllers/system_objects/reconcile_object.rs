@@ -48,7 +48,7 @@ pub(super) async fn reconcile(
     };
     match update(&cx, &repaired).await {
         // Deleted concurrently: the next round recreates it.
-        Err(error) if error.code == 404 => Ok(()),
+        Err(error) if error.is_not_found() => Ok(()),
         outcome => outcome,
     }
 }

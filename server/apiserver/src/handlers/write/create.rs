@@ -65,9 +65,9 @@ pub(in crate::handlers) async fn create_object(
         match create_once(cx, &permit, tree, managed_fields).await {
             Ok(Created::Written(written)) => return Ok(written),
             Ok(Created::Raced) => drop(cx.sync_to_latest().await?),
-            Err(error) if error.code == 409 && names_left > 1 => names_left -= 1,
+            Err(error) if error.is_already_exists() && names_left > 1 => names_left -= 1,
             // Decided where the journal has the attempt: no newer state says otherwise.
-            Err(error) if matches!(error.reason, Reason::AlreadyExists) => return Err(error),
+            Err(error) if error.is_already_exists() => return Err(error),
             Err(error) if !should_retry_on_latest(cx, &error).await? => return Err(error),
             Err(_) => {}
         }

@@ -15,7 +15,7 @@ use crate::handlers::unwritten_fields::{keep_unwritten, restore_sent};
 use crate::managed_fields;
 use plinth_api::{
     finalizers, is_deleting, metadata_text, nameless_error, prepare_metadata_update, resource_version,
-    timestamp_now, validate_metadata_update, ApiError, Reason,
+    timestamp_now, validate_metadata_update, ApiError,
 };
 use plinth_kinds::keep_metadata;
 use plinth_registry::{count_generation, match_namespace, validate_metadata};
@@ -63,7 +63,7 @@ pub(in crate::handlers) async fn update_object(
             match create_absent(cx, &mut update).await {
                 // Another request created it in between: what is stored now, or nothing again, is updated, as
                 // by upstream's storage.
-                Err(error) if matches!(error.reason, Reason::AlreadyExists) => attempts.last_error = error,
+                Err(error) if error.is_already_exists() => attempts.last_error = error,
                 created => return created.map(Updated::Created),
             }
             continue;
