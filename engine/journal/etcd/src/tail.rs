@@ -103,7 +103,7 @@ impl Tail for EtcdTail {
         Error::Unavailable { message }
     }
 
-    fn distrust(&mut self) -> String {
+    fn distrust(&mut self, _position: Position) -> String {
         self.shared.client.leave(self.watch.member);
         self.shared.client.address(self.watch.member).to_owned()
     }
