@@ -195,7 +195,7 @@ impl Client {
     }
 
     /// The member that is asked where a call names none.
-    fn current(&self) -> usize {
+    pub(crate) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
     }
 
@@ -323,8 +323,7 @@ impl Client {
     }
 
     /// Watches a key. The member ends the watch when it has no leader.
-    pub(crate) fn watch(&self, request: WatchCreateRequest) -> Result<Watch, CallError> {
-        let member = self.current();
+    pub(crate) fn watch(&self, member: usize, request: WatchCreateRequest) -> Result<Watch, CallError> {
         let channel = self.members[member].channel.clone();
         let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
         let (requests, received) = mpsc::channel(1);
