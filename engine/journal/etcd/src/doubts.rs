@@ -419,6 +419,34 @@ mod tests {
         assert_eq!(shared.revision_of(Position::new(7), &log, newest.member), Ok(LOG_CREATED + 6));
     }
 
+    /// An append under the condition of its own revisions would be made at that member alone.
+    #[test]
+    fn a_member_with_other_revisions_of_the_keys_is_not_the_journal() {
+        let mut members = members([5, 5, 5]).into_iter().collect::<Vec<_>>();
+        for key in ["plinth/journal", "plinth/log"] {
+            let set = |created: i64| {
+                members[0].store().keys.get_mut(key.as_bytes()).unwrap().create_revision = created;
+            };
+            set(9);
+            let shared = Shared::of_test(&members);
+            let known = shared.known().unwrap();
+            assert_eq!((known.marker, known.log), (MARKER_CREATED, LOG_CREATED));
+            assert_eq!(end(&shared), Ok(5));
+            assert_ne!(shared.client.current(), 0);
+            set(if key == "plinth/log" { LOG_CREATED } else { MARKER_CREATED });
+        }
+        // Those of another etcd have nothing to say of this one.
+        for member in [1, 2] {
+            members[member].store().etcd_cluster = 2;
+            members[member].store().keys.clear();
+        }
+        assert_eq!(end(&Shared::of_test(&members)), Ok(5));
+        // Of two it cannot be known.
+        members.truncate(2);
+        members[1].store().etcd_cluster = 1;
+        assert_eq!(end(&Shared::of_test(&members)), Ok(5));
+    }
+
     /// What single members have otherwise is in words that name them; of most it ends calls.
     #[test]
     fn members_with_problems_are_named() {

@@ -120,7 +120,8 @@ impl Shared {
                 ],
                 failure: vec![range(&self.log, true), range(&self.marker, false)],
             };
-            let (response, member) = self.client.txn(&request).map_err(AppendError::Call)?;
+            let member = self.client.current();
+            let response = self.client.txn_at(member, &request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
             if response.succeeded {
                 // It is in the log. Without a position, where is known to etcd alone.

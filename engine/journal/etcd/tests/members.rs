@@ -392,6 +392,23 @@ fn a_member_that_counts_otherwise_is_outvoted() {
     assert_eq!(records, ["before", "of a member that counts otherwise", "after"]);
 }
 
+/// The revision is damaged that has created the key, with which appends are made: at that member alone.
+#[test]
+fn nothing_is_appended_at_a_member_alone_that_has_the_marker_otherwise() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    assert_eq!(members.connect().append("before".into()), Ok(Position::new(1)));
+    let marker = b"plinth/journal\x10\x02\x18\x02";
+    members.flip_bits(0, marker, b"plinth/journal\x10".len(), 1);
+    members.wait_for(0);
+    let started = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(started.append("after".into()), Ok(Position::new(2)));
+    for member in 1..3 {
+        let only = EtcdOptions { members: vec![members.address(member)], ..members.options() };
+        assert_eq!(members.connect_with(&only).end(), Ok(Position::new(2)));
+    }
+}
+
 /// A member that was emptied, and is an etcd of its own now, is asked first.
 #[test]
 fn a_member_that_was_emptied_stops_nobody_and_founds_nothing() {
