@@ -65,8 +65,9 @@ pub trait Journal: Send + Sync {
     /// Bytes of the largest record that it takes.
     fn max_record_bytes(&self) -> usize;
 
-    /// What is wrong with its settings, which others may change while replicas run: each problem in words,
-    /// with what to do. The next start may be refused for it. None where there are no such settings.
+    /// What is wrong with its settings, which others may change while replicas run, or with single members,
+    /// which are not read then: each problem in words, with what to do, and in the same words as long as it
+    /// is there. The next start may be refused for it.
     ///
     /// # Errors
     /// [`Unavailable`](crate::Error::Unavailable), and [`Refused`](crate::Error::Refused) where it is another

@@ -47,8 +47,9 @@ pub trait Tail: Send {
     /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and says so.
     fn leave(&mut self) -> Error;
 
-    /// Leaves the member for what it has served, as [`Reader::distrust`] has it. Returns its address.
-    fn distrust(&mut self) -> String;
+    /// Leaves the member for what it has served at a position, or has not, as [`Reader::distrust`] has it.
+    /// Returns its address.
+    fn distrust(&mut self, position: Position) -> String;
 }
 
 /// Reads a [`Tail`]. Its thread owns it.
@@ -58,18 +59,21 @@ pub struct TailReader<T> {
     current: Instant,
     /// The position that is returned next.
     next: Position,
+    /// Whether the last call has returned the record before that.
+    has_returned: bool,
 }
 
 impl<T: Tail> TailReader<T> {
     /// Reads a tail from its beginning.
     pub fn new(tail: T) -> TailReader<T> {
         let next = tail.due();
-        TailReader { tail, current: Instant::now(), next }
+        TailReader { tail, current: Instant::now(), next, has_returned: false }
     }
 
     fn pop(&mut self) -> Option<Entry> {
         let entry = self.tail.pop()?;
         self.next = entry.position.next();
+        self.has_returned = true;
         Some(entry)
     }
 
@@ -106,6 +110,7 @@ impl<T: Tail> TailReader<T> {
 impl<T: Tail> Reader for TailReader<T> {
     fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let deadline = Instant::now() + timeout;
+        self.has_returned = false;
         loop {
             if let Some(entry) = self.pop() {
                 return Ok(Some(entry));
@@ -129,7 +134,9 @@ impl<T: Tail> Reader for TailReader<T> {
     }
 
     fn distrust(&mut self) -> Option<String> {
-        Some(self.tail.distrust())
+        // What was returned last, or what should have come: others may have come behind it.
+        let before = Position::new(self.next.get().saturating_sub(1));
+        Some(self.tail.distrust(if self.has_returned { before } else { self.next }))
     }
 
     fn is_busy(&mut self) -> bool {
@@ -192,8 +199,8 @@ mod tests {
             Error::Unavailable { message: format!("left before {}", self.due) }
         }
 
-        fn distrust(&mut self) -> String {
-            "a member".to_owned()
+        fn distrust(&mut self, position: Position) -> String {
+            format!("a member, at {position}")
         }
     }
 
@@ -236,6 +243,17 @@ mod tests {
         // Nothing comes any more.
         reader.tail.end = Position::new(3);
         assert!(reader.next(QUIET * 4).is_err());
+    }
+
+    #[test]
+    fn a_member_is_distrusted_for_what_it_has_served_last() {
+        let mut reader = reader(&[b"ab"], 4);
+        assert!(reader.next(Duration::ZERO).unwrap().is_some());
+        assert_eq!(reader.distrust().unwrap(), "a member, at 1", "there is one more");
+        assert!(reader.next(Duration::ZERO).unwrap().is_some());
+        assert_eq!(reader.distrust().unwrap(), "a member, at 2");
+        assert_eq!(reader.next(Duration::ZERO), Ok(None));
+        assert_eq!(reader.distrust().unwrap(), "a member, at 3", "it lacks one");
     }
 
     #[test]

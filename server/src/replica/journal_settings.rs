@@ -1,5 +1,5 @@
-//! Looks at the settings of the journal while this replica runs: others may change them, and the next start
-//! would be refused.
+//! Looks at the settings and the members of the journal while this replica runs: others may change the
+//! settings, and the next start would be refused; a member that is damaged is passed over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 /// Interval of the looks.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Warns of problems of the journal's settings, and when they are gone, until the server stops.
+/// Warns of problems of the journal's settings and members, and when they are gone, until the server stops.
 pub fn watch(server: &Arc<Server>, journal: Arc<dyn Journal>) {
     reconciler::spawn(server, JournalSettings { journal, reported: Mutex::default() });
 }
@@ -44,10 +44,10 @@ impl Reconciler for JournalSettings {
             Ok(found) => {
                 let (new, gone) = changes(&mut self.reported.lock(), found);
                 for problem in new {
-                    tracing::warn!(%problem, "a setting of the journal is not as it has to be; correct it before a replica is started again");
+                    tracing::warn!(%problem, "the journal is not as it has to be; correct it before a replica is started again");
                 }
                 for problem in gone {
-                    tracing::info!(%problem, "a setting of the journal was corrected");
+                    tracing::info!(%problem, "a problem of the journal was corrected");
                 }
             }
             // A journal that is away, or that is another one by now, is seen by who follows it.

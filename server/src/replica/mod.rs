@@ -7,7 +7,7 @@
 //! | [`controller_lease`] | which replica runs the controllers |
 //! | [`download`] | copies that from another replica |
 //! | [`journal`] | the journal that `--journal` names |
-//! | [`journal_settings`] | its settings, which others may change |
+//! | [`journal_settings`] | its settings, which others may change, and its members |
 //! | `pace` | a writer that keeps to a rate |
 //! | [`rejoin`] | a new checkpoint for a replica that was away for long |
 //!

@@ -170,32 +170,40 @@ impl Client {
             }
             let channel = &self.members[member].channel;
             let status = self.exchange::<_, StatusResponse>(channel, path::STATUS, &Empty {}).await;
-            status.is_ok_and(|status| status.leader != 0)
+            status.is_ok_and(|status| status.leader != 0).then_some(member)
         };
-        let mut asked: Vec<_> = self.in_turn().map(|member| (member, Box::pin(ask(member)))).collect();
-        let first = poll_fn(|context| {
-            let mut found = None;
-            asked.retain_mut(|(member, call)| match call.as_mut().poll(context) {
-                Poll::Ready(true) => {
-                    found.get_or_insert(*member);
-                    false
-                }
-                Poll::Ready(false) => false,
-                Poll::Pending => true,
-            });
-            match found.is_some() || asked.is_empty() {
-                true => Poll::Ready(found),
-                false => Poll::Pending,
-            }
-        });
+        let first = first_of(self.in_turn().map(ask));
         let first = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
         if let Ok(Some(member)) = first {
             self.prefer(member);
         }
     }
 
+    /// Reads at all members but one at once, until an answer is enough. Those that do not serve are not left.
+    pub(crate) fn ask_others(
+        &self,
+        member: usize,
+        request: &TxnRequest,
+        is_enough: impl Fn(TxnResponse) -> bool,
+    ) {
+        let ask = |other: usize| {
+            let is_enough = &is_enough;
+            async move {
+                let answer = self.exchange(&self.members[other].channel, path::TXN, request).await;
+                answer.is_ok_and(is_enough).then_some(())
+            }
+        };
+        let first = first_of(self.in_turn().filter(|other| *other != member).map(ask));
+        let _ = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
+    }
+
+    /// The etcd cluster that a member has answered for last.
+    pub(crate) fn etcd_cluster(&self, member: usize) -> u64 {
+        self.members[member].etcd_cluster.load(Ordering::Relaxed)
+    }
+
     /// The member that is asked where a call names none.
-    fn current(&self) -> usize {
+    pub(crate) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
     }
 
@@ -216,7 +224,7 @@ impl Client {
 
     /// Takes the etcd cluster of a member, which has answered, for that of the journal.
     pub(crate) fn trust(&self, member: usize) {
-        let found = self.members[member].etcd_cluster.load(Ordering::Relaxed);
+        let found = self.etcd_cluster(member);
         let _ = self.etcd_cluster.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -229,12 +237,6 @@ impl Client {
         let response: RangeResponse = self.call(member, path::RANGE, request)?;
         self.note(member, response.header.as_ref())?;
         Ok(response)
-    }
-
-    /// A transaction, and which member has answered.
-    pub(crate) fn txn(&self, request: &TxnRequest) -> Result<(TxnResponse, usize), CallError> {
-        let member = self.current();
-        Ok((self.txn_at(member, request)?, member))
     }
 
     /// A transaction. If it writes, its outcome is unknown as soon as the member follows another leader than
@@ -323,8 +325,7 @@ impl Client {
     }
 
     /// Watches a key. The member ends the watch when it has no leader.
-    pub(crate) fn watch(&self, request: WatchCreateRequest) -> Result<Watch, CallError> {
-        let member = self.current();
+    pub(crate) fn watch(&self, member: usize, request: WatchCreateRequest) -> Result<Watch, CallError> {
         let channel = self.members[member].channel.clone();
         let request = WatchRequest { request: Some(watch_request::Request::Create(request)) };
         let (requests, received) = mpsc::channel(1);
@@ -503,6 +504,26 @@ impl Member {
             is_unusable: AtomicBool::default(),
         })
     }
+}
+
+/// The first answer that will do of calls that are made at once, none where all have ended without one.
+async fn first_of<T, F: Future<Output = Option<T>>>(calls: impl Iterator<Item = F>) -> Option<T> {
+    let mut calls: Vec<_> = calls.map(Box::pin).collect();
+    poll_fn(|context| {
+        let mut found = None;
+        calls.retain_mut(|call| match call.as_mut().poll(context) {
+            Poll::Ready(answer) => {
+                found = found.take().or(answer);
+                false
+            }
+            Poll::Pending => true,
+        });
+        match found.is_some() || calls.is_empty() {
+            true => Poll::Ready(found),
+            false => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn writes(request: &TxnRequest) -> bool {

@@ -1,9 +1,10 @@
 //! Finding the journal in etcd: at one member after the other, as what a single one says may be its own.
 //!
 //! A member may have been emptied, be another etcd's, or have a key damaged. What it says ends nothing: the
-//! first member that has the journal is believed, and that it is not there, or is another one's, most have to
-//! say.
+//! first member that has the journal is believed, unless most have it otherwise, and that it is not there, or
+//! is another one's, most have to say.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
@@ -56,6 +57,10 @@ impl Shared {
             let (mut empty, mut unsuitable, mut failed) = (Vec::new(), Vec::new(), None);
             for member in self.client.in_turn() {
                 match self.find_at(member, founding) {
+                    Ok(Found::Journal(found)) if self.has_other_keys(member, found) => {
+                        let message = "most members have the journal's keys otherwise".to_owned();
+                        unsuitable.push((member, Error::Unavailable { message }));
+                    }
                     Ok(Found::Journal(found)) => {
                         self.client.prefer(member);
                         self.client.trust(member);
@@ -98,9 +103,37 @@ impl Shared {
         if let Some(error) = self.check_keys(member)? {
             return Ok(Found::Unsuitable(error));
         }
-        let success = vec![range(&self.marker, false), range(&self.log, true)];
-        let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
+        let response = self.client.txn_at(member, &self.both_keys())?;
         Ok(self.judge(founding, range_of(&response, 0), range_of(&response, 1)))
+    }
+
+    fn both_keys(&self) -> TxnRequest {
+        let success = vec![range(&self.marker, false), range(&self.log, true)];
+        TxnRequest { success, ..TxnRequest::default() }
+    }
+
+    /// Whether a member has the keys with other revisions than most members of its etcd: what is
+    /// appended under the condition of its own would be there alone. One that has the same is enough.
+    fn has_other_keys(&self, member: usize, found: KeyRevisions) -> bool {
+        let (etcd_cluster, members) = (self.client.etcd_cluster(member), self.client.members());
+        let (agrees, differing) = (Cell::new(false), Cell::new(0));
+        self.client.ask_others(member, &self.both_keys(), |response| {
+            if response.header.is_none_or(|header| header.cluster_id != etcd_cluster) {
+                return false;
+            }
+            match self.judge(Founding::Forbidden, range_of(&response, 0), range_of(&response, 1)) {
+                // The first record may have come meanwhile.
+                Found::Journal(other)
+                    if other.marker == found.marker
+                        && (other.log == found.log || found.log == 0 || other.log == 0) =>
+                {
+                    agrees.set(true);
+                }
+                _ => differing.set(differing.get() + 1),
+            }
+            agrees.get() || differing.get() * 2 > members
+        });
+        !agrees.get() && differing.get() * 2 > members
     }
 
     fn judge(&self, founding: Founding, marker: Option<&KeyValue>, log: Option<&KeyValue>) -> Found {

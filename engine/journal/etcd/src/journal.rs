@@ -69,8 +69,7 @@ impl Journal for EtcdJournal {
         let from = from.max(Position::new(1));
         // Whoever reads on has what comes before.
         self.0.expect(Position::new(from.get() - 1));
-        let start_revision = self.0.start_revision(from)?;
-        let watch = self.0.watch(start_revision)?;
+        let watch = self.0.watch_from(from)?;
         Ok(Box::new(TailReader::new(EtcdTail::new(Arc::clone(&self.0), watch, from))))
     }
 
@@ -88,5 +87,9 @@ impl Journal for EtcdJournal {
 
     fn max_record_bytes(&self) -> usize {
         self.0.max_record_bytes
+    }
+
+    fn problems(&self) -> Result<Vec<String>> {
+        self.0.problems()
     }
 }

@@ -22,9 +22,12 @@
 mod call_error;
 mod client;
 mod connector;
+mod doubts;
 mod finding;
 mod journal;
 mod options;
+#[cfg(test)]
+mod scripted;
 mod shared;
 mod tail;
 

@@ -15,6 +15,7 @@ use plinth_journal::{Error, Founding, Position, Result, LAG};
 
 use crate::call_error::CallError;
 use crate::client::{Client, Watch};
+use crate::doubts::{Doubt, Newest};
 use crate::options::EtcdOptions;
 
 /// What the marker holds before the cluster.
@@ -41,8 +42,9 @@ pub(crate) struct Shared {
     /// where there were any.
     pub was_known: AtomicBool,
     pub log_created: AtomicI64,
-    /// The newest position that was read or answered: no member that has all records ends before it.
-    highest: AtomicU64,
+    /// The newest position that was read or answered: no member that has all records ends before it, unless
+    /// the one that named it counts otherwise than most.
+    pub highest: AtomicU64,
     /// The revision of a position that was read lately.
     recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
@@ -59,23 +61,6 @@ pub(crate) struct KeyRevisions {
     pub marker: i64,
     /// Zero before the first record.
     pub log: i64,
-}
-
-/// The newest record as a member has it, without its bytes, and a revision that is not below it.
-pub(crate) struct Newest {
-    log: Option<KeyValue>,
-    revision: i64,
-    member: usize,
-}
-
-/// What a member has otherwise than it was.
-enum Doubt {
-    /// The keys were deleted or created again.
-    Replaced,
-    /// The key that names the cluster is not as it has to be.
-    Unmarked,
-    /// It ends before what was read already.
-    Behind(Newest),
 }
 
 pub(crate) enum AppendError {
@@ -135,7 +120,8 @@ impl Shared {
                 ],
                 failure: vec![range(&self.log, true), range(&self.marker, false)],
             };
-            let (response, member) = self.client.txn(&request).map_err(AppendError::Call)?;
+            let member = self.client.current();
+            let response = self.client.txn_at(member, &request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
             if response.succeeded {
                 // It is in the log. Without a position, where is known to etcd alone.
@@ -160,124 +146,13 @@ impl Shared {
         }
     }
 
-    /// The outcome of an append that a member has not made, as the journal is another one there. Each member
-    /// compares what it has itself: where others have it as it was, they have made the append.
-    fn not_put(&self, known: KeyRevisions, member: usize, doubt: Doubt) -> AppendError {
-        let mut doubts = vec![(member, doubt)];
-        for other in self.client.in_turn().filter(|other| *other != member) {
-            match self.inspect(other, known) {
-                Ok(Ok(_)) => {
-                    self.client.prefer(other);
-                    let message = format!(
-                        "{} has another journal than {}, and has not made the append",
-                        self.client.address(member),
-                        self.client.address(other)
-                    );
-                    return AppendError::Call(CallError::Unknown(message));
-                }
-                Ok(Err(doubt)) => doubts.push((other, doubt)),
-                // Too few may be left.
-                Err(_) => {}
-            }
-        }
-        match self.decide(doubts) {
-            Ok(Doubt::Replaced) => AppendError::Journal(self.replaced()),
-            Ok(Doubt::Unmarked) => AppendError::Journal(self.unmarked()),
-            Ok(Doubt::Behind(_)) => {
-                AppendError::Call(CallError::Unknown("the journal ends earlier".to_owned()))
-            }
-            Err(message) => AppendError::Call(CallError::Unknown(message)),
-        }
-    }
-
-    /// What most members doubt, in the same way, or all of them.
-    fn decide(&self, doubts: Vec<(usize, Doubt)>) -> Result<Doubt, String> {
-        let members = self.client.members();
-        let addresses: Vec<&str> = doubts.iter().map(|(member, _)| self.client.address(*member)).collect();
-        let message =
-            format!("the journal is another one at {}, and not at most members", addresses.join(", "));
-        let of_kind = |kind: &Doubt| {
-            doubts
-                .iter()
-                .filter(|(_, doubt)| std::mem::discriminant(doubt) == std::mem::discriminant(kind))
-                .count()
-        };
-        let is_decided = |kind: &Doubt| of_kind(kind) * 2 > members || doubts.len() == members;
-        let at = doubts.iter().position(|(_, doubt)| is_decided(doubt));
-        at.and_then(|at| doubts.into_iter().nth(at)).map(|(_, doubt)| doubt).ok_or(message)
-    }
-
     /// The position of the newest record.
     pub(crate) fn end(&self) -> Result<Position> {
-        self.newest()?.log.map_or(Ok(Position::ZERO), |log| position(&log))
-    }
-
-    /// The newest record, of a member that has the journal as it was. What only some have otherwise they have
-    /// damaged, or lost.
-    fn newest(&self) -> Result<Newest> {
-        let known = self.known()?;
-        let mut doubts = Vec::new();
-        for member in self.client.in_turn() {
-            match self.inspect(member, known) {
-                Ok(Ok(newest)) => {
-                    if !doubts.is_empty() {
-                        self.client.prefer(member);
-                    }
-                    if let Some(log) = &newest.log {
-                        self.learn(log)?;
-                    }
-                    return Ok(newest);
-                }
-                Ok(Err(doubt)) => doubts.push((member, doubt)),
-                Err(error) if doubts.is_empty() => return Err(error.of_reading()),
-                Err(_) => {}
-            }
-        }
-        match self.decide(doubts) {
-            Ok(Doubt::Replaced) => Err(self.replaced()),
-            Ok(Doubt::Unmarked) => Err(self.unmarked()),
-            Ok(Doubt::Behind(newest)) => Ok(newest),
-            Err(message) => Err(Error::Unavailable { message }),
-        }
-    }
-
-    /// The newest record of a member, or what it has otherwise than it was.
-    fn inspect(&self, member: usize, known: KeyRevisions) -> Result<Result<Newest, Doubt>, CallError> {
-        let highest = self.highest.load(Ordering::Relaxed);
-        // Of one revision. The marker says that it is this journal still.
-        let success = vec![range(&self.log, true), range(&self.marker, false)];
-        let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
-        let revision = response.header.as_ref().map_or(0, |header| header.revision);
-        let log = range_of(&response, 0);
-        let is_other = match log {
-            Some(log) => known.log != 0 && log.create_revision != known.log,
-            None => known.log != 0,
-        };
-        if is_other {
-            return Ok(Err(Doubt::Replaced));
-        }
-        if !range_of(&response, 1).is_some_and(|marker| self.is_marker(marker, known)) {
-            return Ok(Err(Doubt::Unmarked));
-        }
-        let end = log.map_or(0, |log| u64::try_from(log.version).unwrap_or(0));
-        let newest = Newest { log: log.cloned(), revision, member };
-        Ok(if end < highest { Err(Doubt::Behind(newest)) } else { Ok(newest) })
-    }
-
-    /// The error of a reader whose member has the keys otherwise than they were.
-    pub(crate) fn doubted(&self, member: usize) -> Error {
-        match self.newest() {
-            Ok(_) => {
-                self.client.leave(member);
-                let message = format!("{} has another journal than the others", self.client.address(member));
-                Error::Unavailable { message }
-            }
-            Err(error) => error,
-        }
+        self.newest()?.position()
     }
 
     /// Checks that the key of the records is the one that it was, and notes which one that is.
-    fn learn(&self, log: &KeyValue) -> Result<KeyRevisions> {
+    pub(crate) fn learn(&self, log: &KeyValue) -> Result<KeyRevisions> {
         let mut known = self.known.lock();
         match &mut *known {
             Some(known) if known.log == 0 || known.log == log.create_revision => {
@@ -307,48 +182,31 @@ impl Shared {
         self.highest.fetch_max(position.get(), Ordering::Relaxed);
     }
 
-    pub(crate) fn replaced(&self) -> Error {
-        let marker = String::from_utf8_lossy(&self.marker);
-        let message = format!(
-            "the keys beside {marker:?} were deleted or created again since this replica has used them; \
-             start the replicas from a checkpoint on an empty prefix"
-        );
-        Error::Refused { message }
-    }
-
-    /// The error of a marker that is not the one that it was. What it is now, the next call finds out: it may
-    /// have been put back, or be that of another cluster.
-    fn unmarked(&self) -> Error {
-        *self.known.lock() = None;
-        let (place, value) = (String::from_utf8_lossy(&self.marker), self.marker_value());
-        let message = format!(
-            "the key {place:?} in etcd, which names the journal's cluster, was removed or put again; it has to \
-             be {value:?}"
-        );
-        Error::Denied { message }
-    }
-
-    /// A revision from which on a watch returns `from` and what follows.
-    pub(crate) fn start_revision(&self, from: Position) -> Result<i64> {
+    /// A watch that returns `from` and what follows.
+    pub(crate) fn watch_from(&self, from: Position) -> Result<Watch> {
         self.known()?;
         // Once: where it does not lead there, it is searched for.
-        match self.recent.lock().take() {
-            Some((position, revision)) if position == from => return Ok(revision),
-            Some((position, revision)) if position.next() == from => return Ok(revision.saturating_add(1)),
-            _ => {}
+        let recent = match self.recent.lock().take() {
+            Some((position, revision)) if position == from => Some(revision),
+            Some((position, revision)) if position.next() == from => Some(revision.saturating_add(1)),
+            _ => None,
+        };
+        if let Some(revision) = recent {
+            return self.watch(self.client.current(), revision);
         }
         let Newest { log, revision, member } = self.newest()?;
-        match log {
-            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest, member),
-            _ => Ok(revision.saturating_add(1)),
-        }
+        let revision = match log {
+            Some(newest) if position(&newest)? >= from => self.revision_of(from, &newest, member)?,
+            _ => revision.saturating_add(1),
+        };
+        self.watch(member, revision)
     }
 
     /// The revision of a position up to the newest one.
     ///
     /// Each record takes a revision, other keys take few: the distance to the newest record is the guess, and
     /// halving the rest helps where that is wrong.
-    fn revision_of(&self, wanted: Position, newest: &KeyValue, member: usize) -> Result<i64> {
+    pub(crate) fn revision_of(&self, wanted: Position, newest: &KeyValue, member: usize) -> Result<i64> {
         let version = i64::try_from(wanted.get()).unwrap_or(i64::MAX);
         let mut lowest = newest.create_revision.saturating_add(version - 1);
         let mut highest = newest.mod_revision.saturating_sub(newest.version - version);
@@ -383,18 +241,18 @@ impl Shared {
         }
     }
 
-    /// A watch of the records from a revision on, its responses cut to the size of a request.
-    pub(crate) fn watch(&self, start_revision: i64) -> Result<Watch> {
+    /// A watch of the records from a revision of a member on, its responses cut to the size of a request.
+    fn watch(&self, member: usize, start_revision: i64) -> Result<Watch> {
         let key = self.log.clone();
         let request =
             WatchCreateRequest { key, start_revision, fragment: true, ..WatchCreateRequest::default() };
-        self.client.watch(request).map_err(CallError::of_reading)
+        self.client.watch(member, request).map_err(CallError::of_reading)
     }
 
     /// The oldest position that can be read. etcd reports the compacted revision to a watch that begins
     /// before it.
     pub(crate) fn oldest(&self) -> Result<Position> {
-        let mut watch = self.watch(1)?;
+        let mut watch = self.watch(self.client.current(), 1)?;
         let deadline = Instant::now() + OLDEST_WAIT;
         loop {
             let wait = deadline.saturating_duration_since(Instant::now());
@@ -452,7 +310,7 @@ impl Shared {
         Compare { target: compare_target::VALUE, key: self.marker.clone(), operand, ..Compare::default() }
     }
 
-    fn is_marker(&self, marker: &KeyValue, known: KeyRevisions) -> bool {
+    pub(crate) fn is_marker(&self, marker: &KeyValue, known: KeyRevisions) -> bool {
         marker.create_revision == known.marker && marker.value == self.marker_value()
     }
 
@@ -462,7 +320,7 @@ impl Shared {
 }
 
 /// The version of the key is the number of its puts.
-fn position(log: &KeyValue) -> Result<Position> {
+pub(crate) fn position(log: &KeyValue) -> Result<Position> {
     match u64::try_from(log.version) {
         Ok(version) if version > 0 => Ok(Position::new(version)),
         _ => Err(Error::Unavailable { message: "etcd returned no version of the key".to_owned() }),

@@ -17,6 +17,8 @@ pub(crate) struct EtcdTail {
     watch: Watch,
     /// Bytes that its member had sent when they were looked at last.
     received: u64,
+    /// The member that has said last where the journal ends.
+    ended_by: Option<usize>,
     /// The position that is due from etcd.
     due: Position,
     /// Records with their revisions, not returned yet: those of one response at most.
@@ -25,7 +27,7 @@ pub(crate) struct EtcdTail {
 
 impl EtcdTail {
     pub(crate) fn new(shared: Arc<Shared>, watch: Watch, due: Position) -> EtcdTail {
-        EtcdTail { shared, watch, received: 0, due, ready: VecDeque::new() }
+        EtcdTail { shared, watch, received: 0, ended_by: None, due, ready: VecDeque::new() }
     }
 
     fn take(&mut self, response: WatchResponse) -> Result<()> {
@@ -80,9 +82,10 @@ impl Tail for EtcdTail {
 
     fn end(&mut self) -> Result<Position> {
         self.received = self.shared.client.received(self.watch.member);
-        let end = self.shared.end()?;
+        let newest = self.shared.newest()?;
         self.received = self.shared.client.received(self.watch.member);
-        Ok(end)
+        self.ended_by = Some(newest.member);
+        newest.position()
     }
 
     /// A record, or the rest of one: the member sends nothing else that is as much.
@@ -97,13 +100,22 @@ impl Tail for EtcdTail {
     }
 
     fn leave(&mut self) -> Error {
-        self.shared.be_patient();
-        self.shared.client.leave(self.watch.member);
+        let (shared, lagging) = (&self.shared, self.watch.member);
+        // It may have what there is, where the other one counts otherwise.
+        let is_outvoted = |other: &usize| shared.is_outvoted(*other, self.due, Some(lagging));
+        if let Some(other) = self.ended_by.filter(|other| *other != lagging).filter(is_outvoted) {
+            shared.client.leave(other);
+            let message =
+                format!("{} has position {}, and most lack it", shared.client.address(other), self.due);
+            return Error::Unavailable { message };
+        }
+        shared.be_patient();
+        shared.client.leave(lagging);
         let message = format!("a member of etcd lags: it has not reached position {}", self.due);
         Error::Unavailable { message }
     }
 
-    fn distrust(&mut self) -> String {
+    fn distrust(&mut self, _position: Position) -> String {
         self.shared.client.leave(self.watch.member);
         self.shared.client.address(self.watch.member).to_owned()
     }

@@ -344,6 +344,69 @@ fn a_member_with_a_damaged_marker_stops_nobody() {
     let records = read_all(&started, started.end().unwrap());
     assert!(records.contains(&Bytes::from("running")) && records.contains(&Bytes::from("started")));
     started.trim(Position::new(2)).unwrap();
+    for journal in [&running, &started] {
+        let problems = problems(journal);
+        assert!(matches!(&problems[..], [text] if text.contains(&members.address(0))), "{problems:?}");
+    }
+}
+
+/// What a journal says of its members, once each has answered it.
+fn problems(journal: &EtcdJournal) -> Vec<String> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match journal.problems() {
+            Ok(problems) if !problems.is_empty() => return problems,
+            problems => assert!(Instant::now() < deadline, "{problems:?}"),
+        }
+    }
+}
+
+/// A member has counted records that are not there, as after it has applied one twice, and answers appends.
+#[test]
+fn a_member_that_counts_otherwise_is_outvoted() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    assert_eq!(members.connect().append("before".into()), Ok(Position::new(1)));
+    // The key, the revisions that have created and put it, and how often it was put: once, and three times.
+    let record = b"plinth/log\x10\x03\x18\x03\x20\x01";
+    members.flip_bits(1, record, record.len() - 1, 2);
+    members.wait_for(1);
+    let only = |member: usize| EtcdOptions { members: vec![members.address(member)], ..members.options() };
+    let alone = EtcdJournal::connect(&only(1), CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(alone.append("of a member that counts otherwise".into()), Ok(Position::new(4)));
+    let journal = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Forbidden).unwrap();
+    // As one that has read there: most members know of no such record.
+    drop(journal.read(Position::new(5)));
+    members.signal(1, "-STOP");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while journal.end() != Ok(Position::new(2)) {
+        assert!(Instant::now() < deadline, "{:?}", journal.end());
+    }
+    members.signal(1, "-CONT");
+    members.wait_for(1);
+    let found = problems(&journal);
+    assert!(matches!(&found[..], [text] if text.contains(&members.address(1))), "{found:?}");
+    assert_eq!(journal.end(), Ok(Position::new(2)));
+    assert_eq!(journal.append("after".into()), Ok(Position::new(3)));
+    let records = read_all(&journal, Position::new(3));
+    assert_eq!(records, ["before", "of a member that counts otherwise", "after"]);
+}
+
+/// The revision is damaged that has created the key, with which appends are made: at that member alone.
+#[test]
+fn nothing_is_appended_at_a_member_alone_that_has_the_marker_otherwise() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    assert_eq!(members.connect().append("before".into()), Ok(Position::new(1)));
+    let marker = b"plinth/journal\x10\x02\x18\x02";
+    members.flip_bits(0, marker, b"plinth/journal\x10".len(), 1);
+    members.wait_for(0);
+    let started = EtcdJournal::connect(&members.options(), CLUSTER, Founding::Forbidden).unwrap();
+    assert_eq!(started.append("after".into()), Ok(Position::new(2)));
+    for member in 1..3 {
+        let only = EtcdOptions { members: vec![members.address(member)], ..members.options() };
+        assert_eq!(members.connect_with(&only).end(), Ok(Position::new(2)));
+    }
 }
 
 /// A member that was emptied, and is an etcd of its own now, is asked first.

@@ -1,13 +1,13 @@
 //! [`Client`]: calls of brokers, over connections that are kept.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use plinth_journal::Error;
+use plinth_journal::{Error, Founding};
 
-use crate::codec::{Api, Decoder};
+use crate::codec::{Api, Decoder, TopicId};
 use crate::connection::{CallError, Connection, Security, CONNECT_TIMEOUT};
 use crate::error_code::code;
 use crate::options::KafkaOptions;
@@ -30,7 +30,14 @@ pub(crate) struct Client {
     seeds: Vec<String>,
     security: Security,
     idle: Mutex<Vec<Connection>>,
-    /// The brokers that are up, as one of them has said.
+    /// Whether the topic may be absent, and is created then.
+    founding: Founding,
+    /// The journal's topic, once it was found. Who knows none of the name, or another one, may be another
+    /// Kafka's broker.
+    topic: Mutex<Option<TopicId>>,
+    /// Topics of the name that are not the journal's, as far as that is looked for.
+    rejected: Mutex<BTreeSet<TopicId>>,
+    /// The brokers that are up, as one of them has said; once the topic was found, one that knows it.
     brokers: Mutex<BTreeMap<i32, String>>,
     /// When brokers, by address, have not answered.
     silent: Mutex<BTreeMap<String, Instant>>,
@@ -43,15 +50,35 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Refused`] where the options cannot be used.
-    pub(crate) fn new(options: &KafkaOptions) -> Result<Client, Error> {
+    pub(crate) fn new(options: &KafkaOptions, founding: Founding) -> Result<Client, Error> {
         Ok(Client {
             seeds: options.brokers.clone(),
             security: Security::new(options)?,
             idle: Mutex::default(),
+            founding,
+            topic: Mutex::default(),
+            rejected: Mutex::default(),
             brokers: Mutex::default(),
             silent: Mutex::default(),
             first: AtomicUsize::new(0),
         })
+    }
+
+    /// Takes a topic for that of the journal.
+    pub(crate) fn trust(&self, topic: TopicId) {
+        *self.topic.lock() = Some(topic);
+    }
+
+    /// Looks for another topic than this one from now on, or for any where it is none; whether that is new.
+    pub(crate) fn reject(&self, topic: Option<TopicId>) -> bool {
+        let mut rejected = self.rejected.lock();
+        match topic {
+            Some(topic) => topic != TopicId::default() && rejected.insert(topic),
+            None => {
+                rejected.clear();
+                true
+            }
+        }
     }
 
     /// How many brokers the options name.
@@ -143,16 +170,15 @@ impl Client {
     }
 
     /// What a broker knows of a topic, whose leader's epoch is not below one that is known already. One
-    /// broker that answers is enough, whatever others say. The topic is absent if most brokers say so and
-    /// none knows it, and its leader an earlier one if most know an earlier one only: one may not have heard
-    /// of it.
+    /// broker that answers is enough, whatever others say. The topic is absent, or another one than it was,
+    /// if most brokers say so and none knows it, and its leader an earlier one if most know an earlier one
+    /// only: one may not have heard of it, or be of another Kafka.
     pub(crate) fn view(&self, topic: &str, avoid: Option<&str>, least_epoch: i32) -> Result<View, CallError> {
         let deadline = Instant::now() + VIEW_TIMEOUT;
-        let (mut absent, mut errored, mut outdated) = (Vec::new(), None, Vec::new());
-        let epoch = |view: &View| view.partition().map(|part| part.leader_epoch);
-        let mut failed = CallError::NotMade("no other broker is known".to_owned());
+        let mut answers = Answers::new();
         let mut pending: VecDeque<(usize, String, Duration)> =
             self.in_turn(avoid).into_iter().map(|(at, address)| (at, address, DIALS[0])).collect();
+        let mut named: BTreeSet<String> = pending.iter().map(|(_, address, _)| address.clone()).collect();
         while let Some((at, address, dial)) = pending.pop_front() {
             if Instant::now() >= deadline {
                 break;
@@ -163,43 +189,79 @@ impl Client {
                     if dial < DIALS[1] && matches!(error, CallError::NotMade(_) | CallError::Unknown(_)) {
                         pending.push_back((at, address, DIALS[1]));
                     }
-                    failed = failed.or(error);
+                    answers.fails(error);
                     continue;
                 }
             };
             let answer = self.call_over(connection, wire::METADATA, &wire::metadata(topic), CALL_TIMEOUT);
             match answer.and_then(|answer| self.take_view(&address, answer)) {
-                Ok(view) if view.error == code::UNKNOWN_TOPIC_OR_PARTITION => absent.push(view),
-                Ok(view) if view.error != code::NONE => errored = Some(view),
+                Ok(view) if self.is_other(&view) => {
+                    answers.other.push((address, view));
+                    // It may have named further ones.
+                    let is_new = |(_, address): &(usize, String)| named.insert(address.clone());
+                    let further = self.in_turn(avoid).into_iter().filter(is_new);
+                    pending.extend(further.map(|(at, address)| (at, address, DIALS[0])));
+                }
+                Ok(view) if view.error != code::NONE => answers.errored = Some(view),
                 Ok(view) if epoch(&view).is_some_and(|epoch| epoch < least_epoch) => {
-                    let behind = CallError::NotMade(format!("{address} does not know the newest leader"));
-                    failed = failed.or(behind);
-                    outdated.push(view);
+                    let message = format!("{address} does not know the newest leader");
+                    answers.fails(CallError::NotMade(message));
+                    answers.outdated.push((address, view));
                 }
                 Ok(view) => {
                     self.first.store(at, Ordering::Relaxed);
                     return Ok(view);
                 }
-                Err(error) => failed = failed.or(error),
+                Err(error) => answers.fails(error),
             }
         }
-        // As the brokers say, or as many as are named.
-        let all = match self.brokers.lock().len() {
-            0 => self.seeds.len(),
-            known => known,
-        };
-        if outdated.len() * 2 > all && errored.is_none() {
-            return outdated.into_iter().max_by_key(epoch).ok_or(failed);
+        self.judge(topic, answers)
+    }
+
+    /// Whether a broker knows no such topic, or another one than was found.
+    fn is_other(&self, view: &View) -> bool {
+        match view.error {
+            code::UNKNOWN_TOPIC_OR_PARTITION => true,
+            code::NONE => !self.may_be_of_journal(&view.topic),
+            _ => false,
         }
-        match (errored, absent.len() * 2 > all) {
-            (Some(view), _) => Ok(view),
-            (None, true) => absent.pop().ok_or(failed),
-            (None, false) if absent.is_empty() => Err(failed),
-            (None, false) => {
-                let message =
-                    format!("too few brokers of Kafka answer to say whether topic {topic:?} exists");
-                Err(CallError::NotMade(message))
-            }
+    }
+
+    fn may_be_of_journal(&self, topic: &TopicId) -> bool {
+        self.topic.lock().as_ref().is_none_or(|known| known == topic) && !self.rejected.lock().contains(topic)
+    }
+
+    /// What the brokers say, none of which knows the topic as it has to be.
+    fn judge(&self, topic: &str, answers: Answers) -> Result<View, CallError> {
+        let Answers { other, errored, outdated, failed } = answers;
+        if self.is_most_of_brokers(&outdated) && errored.is_none() {
+            return outdated.into_iter().map(|(_, view)| view).max_by_key(epoch).ok_or(failed);
+        }
+        if let Some(view) = errored {
+            return Ok(view);
+        }
+        if other.is_empty() {
+            return Err(failed);
+        }
+        // Those that the options name count beside those that a broker has named, which may be all of another
+        // Kafka. A new cluster begins at whichever there is.
+        let is_new = self.founding == Founding::Allowed && self.topic.lock().is_none();
+        if self.is_most_of_brokers(&other) && (is_new || is_most(&other, self.seeds.iter())) {
+            // Where there is one of the name, that is what there is.
+            let found = other.into_iter().map(|(_, view)| view).max_by_key(|view| view.error == code::NONE);
+            return found.ok_or(failed);
+        }
+        let message = format!("too few brokers of Kafka answer to say whether topic {topic:?} exists");
+        Err(CallError::NotMade(message))
+    }
+
+    /// Whether most brokers have answered so, or most of those that the options name where no others are
+    /// known.
+    fn is_most_of_brokers(&self, answered: &[(String, View)]) -> bool {
+        let brokers = self.brokers.lock();
+        match brokers.is_empty() {
+            true => is_most(answered, self.seeds.iter()),
+            false => is_most(answered, brokers.values()),
         }
     }
 
@@ -209,11 +271,11 @@ impl Client {
         self.take_view(address, answer)
     }
 
-    /// The view in an answer, whose brokers are noted.
+    /// The view in an answer. Its brokers are noted, unless they may be those of another Kafka.
     pub(crate) fn take_view(&self, address: &str, answer: Decoder) -> Result<View, CallError> {
         let malformed = |_| CallError::Unknown(format!("{address} gave an answer that is malformed"));
         let view = View::decode(answer).map_err(malformed)?;
-        if !view.brokers.is_empty() {
+        if self.may_be_of_journal(&view.topic) && !view.brokers.is_empty() {
             *self.brokers.lock() = view.brokers.iter().cloned().collect();
         }
         Ok(view)
@@ -238,12 +300,120 @@ impl Client {
     }
 }
 
+/// What brokers have answered, none of which knows the topic as it has to be.
+struct Answers {
+    /// They know no topic of the name, or another one.
+    other: Vec<(String, View)>,
+    errored: Option<View>,
+    /// They know an earlier leader only.
+    outdated: Vec<(String, View)>,
+    /// Why the last one has not answered, or what to do.
+    failed: CallError,
+}
+
+impl Answers {
+    fn new() -> Answers {
+        let failed = CallError::NotMade("no other broker is known".to_owned());
+        Answers { other: Vec::new(), errored: None, outdated: Vec::new(), failed }
+    }
+
+    fn fails(&mut self, error: CallError) {
+        let failed = std::mem::replace(&mut self.failed, CallError::NotMade(String::new()));
+        self.failed = failed.or(error);
+    }
+}
+
+fn epoch(view: &View) -> Option<i32> {
+    view.partition().map(|partition| partition.leader_epoch)
+}
+
+/// Whether answers have come from most of these addresses. One broker may have two.
+fn is_most<'a>(answered: &[(String, View)], of: impl Iterator<Item = &'a String>) -> bool {
+    let of: BTreeSet<&String> = of.collect();
+    let from: BTreeSet<&String> = answered.iter().map(|(address, _)| address).collect();
+    from.intersection(&of).count() * 2 > of.len()
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
 
     use super::*;
     use crate::scripted::{self, ScriptedBroker};
+
+    const TOPIC: TopicId = [7; 16];
+
+    /// The error and the topic of what the brokers say.
+    fn view(client: &Client) -> Result<(i16, TopicId), CallError> {
+        client.view("topic", None, -1).map(|view| (view.error, view.topic))
+    }
+
+    /// A broker of another Kafka answers at one address, where it has no such topic or one of the name, and
+    /// those at the others stand still.
+    #[test]
+    fn what_a_broker_of_another_kafka_says_ends_nothing() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let named = |topic: TopicId| scripted::metadata(&addresses, &topic, (1, 7), &[1, 2, 3]);
+        let answer = |broker: usize, body: &[u8]| {
+            brokers[broker].answers(vec![(wire::METADATA, body.to_vec())]);
+        };
+        let options = KafkaOptions::parse(&format!("kafka://{}/topic", addresses.join(","))).unwrap();
+        let client = Client::new(&options, Founding::Allowed).unwrap();
+        (0..3).for_each(|broker| answer(broker, &named(TOPIC)));
+        assert_eq!(view(&client).unwrap(), (code::NONE, TOPIC));
+        client.trust(TOPIC);
+
+        let alone = [addresses[1].clone()];
+        let (absent, other) =
+            (scripted::no_topic(&alone), scripted::metadata(&alone, &[9; 16], (1, 9), &[1]));
+        let outcomes =
+            [(absent, (code::UNKNOWN_TOPIC_OR_PARTITION, [0; 16])), (other, (code::NONE, [9; 16]))];
+        for (answered, found) in outcomes {
+            for broker in [0, 2] {
+                brokers[broker].answers(Vec::new());
+            }
+            answer(1, &answered);
+            assert!(matches!(view(&client), Err(CallError::NotMade(_))), "two are silent");
+            assert_eq!(client.address(3).as_ref(), Some(&addresses[2]), "what it names is not noted");
+            for broker in [0, 2] {
+                answer(broker, &named(TOPIC));
+            }
+            assert_eq!(view(&client).unwrap(), (code::NONE, TOPIC), "the others know it");
+            // Most say so.
+            brokers[0].answers(Vec::new());
+            answer(2, &answered);
+            assert_eq!(view(&client).unwrap(), found);
+        }
+    }
+
+    /// As above, where this client has not found the topic yet: a replica with data goes on looking, and a
+    /// new cluster begins at the Kafka that there is.
+    #[test]
+    fn a_broker_of_another_kafka_refuses_no_start() {
+        let foreign: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = foreign.iter().map(|broker| broker.address.clone()).collect();
+        foreign.iter().for_each(|broker| {
+            broker.answers(vec![(wire::METADATA, scripted::no_topic(&addresses))]);
+        });
+        // Nobody listens at the two others.
+        let url = format!("kafka://127.0.0.1:1,{},127.0.0.1:2/topic", addresses[0]);
+        let options = KafkaOptions::parse(&url).unwrap();
+        let client = Client::new(&options, Founding::Forbidden).unwrap();
+        for _ in 0..2 {
+            let error = view(&client).unwrap_err();
+            assert!(
+                matches!(&error, CallError::NotMade(message) if message.contains("too few")),
+                "{error:?}"
+            );
+        }
+        let client = Client::new(&options, Founding::Allowed).unwrap();
+        assert_eq!(view(&client).unwrap().0, code::UNKNOWN_TOPIC_OR_PARTITION);
+        // One address is enough where no other is named: that broker has named the rest.
+        let options = KafkaOptions::parse(&format!("kafka://{}/topic", addresses[0])).unwrap();
+        let client = Client::new(&options, Founding::Forbidden).unwrap();
+        assert_eq!(view(&client).unwrap().0, code::UNKNOWN_TOPIC_OR_PARTITION);
+    }
 
     /// The operating system takes connections for them.
     #[test]
@@ -255,7 +425,7 @@ mod tests {
         let replicas: Vec<i32> = (1..=7).collect();
         sound.answers(vec![(wire::METADATA, scripted::metadata(&addresses, &[7; 16], (7, 1), &replicas))]);
         let options = KafkaOptions::parse(&format!("kafka://{}/topic", addresses.join(","))).unwrap();
-        let client = Client::new(&options).unwrap();
+        let client = Client::new(&options, Founding::Forbidden).unwrap();
         let view = client.view("topic", None, -1).unwrap();
         assert_eq!(view.partition().unwrap().leader, 7);
         assert_eq!(client.addresses(&view)[0], &sound.address);

@@ -36,6 +36,7 @@ mod registered;
 mod scram;
 #[cfg(test)]
 mod scripted;
+mod settings;
 mod shared;
 mod tail;
 mod topic;

@@ -11,6 +11,7 @@ use plinth_journal::Founding;
 use crate::codec::{Api, Encoder, TopicId};
 use crate::error_code::code;
 use crate::options::KafkaOptions;
+use crate::records;
 use crate::shared::Shared;
 use crate::wire;
 
@@ -87,20 +88,7 @@ pub(crate) fn metadata(
     (leader, epoch): (i32, i32),
     replicas: &[i32],
 ) -> Vec<u8> {
-    let mut out = Encoder::default();
-    out.i32(0);
-    out.length(addresses.len());
-    for (id, address) in (1..).zip(addresses) {
-        let (host, port) = address.split_once(':').unwrap();
-        out.i32(id);
-        out.string(host);
-        out.i32(port.parse().unwrap());
-        out.null();
-        out.tags();
-    }
-    out.null();
-    out.i32(1);
-    out.length(1);
+    let mut out = beginning_of_metadata(addresses);
     out.i16(code::NONE);
     out.string("topic");
     out.topic_id(topic);
@@ -115,7 +103,95 @@ pub(crate) fn metadata(
         brokers.iter().for_each(|broker| out.i32(*broker));
     }
     out.tags();
+    end_of_metadata(out)
+}
+
+/// What a broker answers that knows no topic of the name.
+pub(crate) fn no_topic(addresses: &[String]) -> Vec<u8> {
+    let mut out = beginning_of_metadata(addresses);
+    out.i16(code::UNKNOWN_TOPIC_OR_PARTITION);
+    out.string("topic");
+    out.topic_id(&[0; 16]);
+    out.bool(false);
+    out.length(0);
+    end_of_metadata(out)
+}
+
+fn beginning_of_metadata(addresses: &[String]) -> Encoder {
+    let mut out = Encoder::default();
     out.i32(0);
+    out.length(addresses.len());
+    for (id, address) in (1..).zip(addresses) {
+        let (host, port) = address.split_once(':').unwrap();
+        out.i32(id);
+        out.string(host);
+        out.i32(port.parse().unwrap());
+        out.null();
+        out.tags();
+    }
+    out.null();
+    out.i32(1);
+    out.length(1);
+    out
+}
+
+fn end_of_metadata(mut out: Encoder) -> Vec<u8> {
+    out.i32(0);
+    out.tags();
+    out.tags();
+    out.0
+}
+
+/// The records from an offset on, a batch for each.
+pub(crate) fn fetched(topic: &TopicId, offset: i64, key: &[u8], values: &[&[u8]]) -> Vec<u8> {
+    let mut batches = Vec::new();
+    for (offset, value) in (offset..).zip(values) {
+        let mut batch = records::encode(key, value);
+        batch[..8].copy_from_slice(&offset.to_be_bytes());
+        batches.extend_from_slice(&batch);
+    }
+    let mut out = Encoder::default();
+    out.i32(0);
+    out.i16(code::NONE);
+    out.i32(0);
+    out.length(1);
+    out.topic_id(topic);
+    out.length(1);
+    out.i32(0);
+    out.i16(code::NONE);
+    for end in [0; 3] {
+        out.i64(end);
+    }
+    out.length(0);
+    out.i32(-1);
+    out.bytes(&batches);
+    out.tags();
+    out.tags();
+    out.tags();
+    out.0
+}
+
+/// The settings of the topic.
+pub(crate) fn settings(values: &[(&str, String)]) -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.i32(0);
+    out.length(1);
+    out.i16(code::NONE);
+    out.null();
+    out.i8(2);
+    out.string("topic");
+    out.length(values.len());
+    for (name, value) in values {
+        out.string(name);
+        out.string(value);
+        out.bool(false);
+        out.i8(1);
+        out.bool(false);
+        out.length(0);
+        out.i8(1);
+        out.null();
+        out.tags();
+    }
     out.tags();
     out.tags();
     out.0

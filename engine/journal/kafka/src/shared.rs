@@ -39,7 +39,7 @@ impl Shared {
     /// Those of [`Client::new`].
     pub(crate) fn new(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<Shared> {
         Ok(Shared {
-            client: Client::new(options)?,
+            client: Client::new(options, founding)?,
             topic: options.topic.clone(),
             max_record_bytes: options.max_record_bytes,
             cluster,

@@ -26,6 +26,8 @@ pub(crate) struct KafkaTail {
     leader: Arc<Leader>,
     /// The broker that was fetched from last.
     source: String,
+    /// The broker that has answered last: the next fetch is made before its records are returned.
+    served_by: String,
     /// A fetch whose answer is not whole yet.
     fetch: Option<Fetch>,
     /// The position that is due from Kafka.
@@ -44,8 +46,8 @@ struct Fetch {
 
 impl KafkaTail {
     pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaTail {
-        let source = leader.address.clone();
-        KafkaTail { shared, topic, leader, source, fetch: None, due, ready: VecDeque::new() }
+        let (source, served_by) = (leader.address.clone(), leader.address.clone());
+        KafkaTail { shared, topic, leader, source, served_by, fetch: None, due, ready: VecDeque::new() }
     }
 
     /// The broker to fetch from: the leader, and for a record that it has damaged another replica of the
@@ -87,7 +89,7 @@ impl KafkaTail {
     fn give_up(&mut self) {
         match self.source == self.leader.address {
             true => self.shared.suspect(&self.leader),
-            false => drop(self.distrust()),
+            false => drop(self.distrust(self.due)),
         }
     }
 
@@ -189,6 +191,7 @@ impl Tail for KafkaTail {
                 let fetched = Fetched::decode(answer).map_err(|error| fetch.connection.malformed(error));
                 let fetched = fetched.map_err(|error| self.fails(error))?;
                 self.shared.client.keep(fetch.connection);
+                self.served_by.clone_from(&self.source);
                 self.take(fetched)?;
                 // What comes meanwhile is on its way while these records are applied.
                 self.fetch = Some(self.send().map_err(|error| self.fails(error))?);
@@ -221,18 +224,20 @@ impl Tail for KafkaTail {
         Error::Unavailable { message }
     }
 
-    fn distrust(&mut self) -> String {
+    fn distrust(&mut self, position: Position) -> String {
+        let served = position < self.due;
+        let broker = if served { self.served_by.clone() } else { self.source.clone() };
         let mut suspect = self.shared.suspect_record.lock();
         let mut brokers = suspect
             .take()
-            .filter(|found| found.position == self.due)
+            .filter(|found| found.position == position)
             .map_or_else(BTreeSet::new, |found| found.brokers);
-        brokers.insert(self.source.clone());
+        brokers.insert(broker.clone());
         // All of them: it is asked for from the leader again.
         if !self.sources().all(|address| brokers.contains(&address)) {
-            *suspect = Some(SuspectRecord { position: self.due, brokers });
+            *suspect = Some(SuspectRecord { position, brokers });
         }
-        self.source.clone()
+        broker
     }
 }
 
@@ -247,7 +252,7 @@ fn damaged(unreadable: Unreadable) -> Error {
 #[cfg(test)]
 mod tests {
     use plinth_journal::record::ClusterId;
-    use plinth_journal::Founding;
+    use plinth_journal::{Founding, Reader as _, TailReader};
 
     use super::*;
     use crate::scripted::{self, ScriptedBroker};
@@ -266,16 +271,46 @@ mod tests {
         let tail = || KafkaTail::new(Arc::clone(&shared), topic, Arc::new(leader.clone()), Position::new(5));
         // Two readers, as at a start and behind it.
         for _ in 0..2 {
-            assert_eq!(tail().distrust(), addresses[0]);
+            assert_eq!(tail().distrust(Position::new(5)), addresses[0]);
         }
         for n in [1, 2, 0] {
             let mut reader = tail();
             reader.source = reader.next_source();
             assert_eq!(reader.source, addresses[n]);
-            reader.distrust();
+            reader.distrust(Position::new(5));
         }
         let mut reader = tail();
         reader.due = Position::new(6);
         assert_eq!(reader.next_source(), addresses[0], "another record");
+    }
+
+    /// Whoever applies records finds it, and each broker answers with as many as there are by then.
+    #[test]
+    fn a_record_is_read_from_each_broker_however_many_follow_it() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let topic = Topic { id: [7; 16], min_in_sync: 2 };
+        let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+        let (shared, record): (_, &[u8]) = (Arc::new(shared), b"a record");
+        for (broker, count) in brokers.iter().zip([3, 2, 1]) {
+            let metadata = scripted::metadata(&addresses, &topic.id, (1, 7), &[1, 2, 3]);
+            let fetched = scripted::fetched(&topic.id, 4, &shared.key, &vec![record; count]);
+            broker.answers(vec![(wire::METADATA, metadata), (wire::FETCH, fetched)]);
+        }
+        shared.client.view_of(&addresses[0], "topic").unwrap();
+        let leader = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
+        let leader = Arc::new(leader);
+        let read: Vec<String> = [(); 4]
+            .map(|()| {
+                let due = Position::new(5);
+                let tail = KafkaTail::new(Arc::clone(&shared), topic, Arc::clone(&leader), due);
+                let mut reader = TailReader::new(tail);
+                let entry = reader.next(Duration::from_secs(60)).unwrap().unwrap();
+                assert_eq!((entry.position, &entry.bytes[..]), (due, record));
+                reader.distrust().unwrap()
+            })
+            .into();
+        assert_eq!(read[..3], addresses, "then from the leader again");
+        assert_eq!(read[3], addresses[0]);
     }
 }

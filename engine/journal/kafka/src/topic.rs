@@ -10,7 +10,8 @@ use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::records;
-use crate::shared::{Leader, Shared, Topic};
+use crate::settings::{as_arguments, check_settings, setting, settings_of_new};
+use crate::shared::{Leader, LeaderState, Shared, Topic};
 use crate::wire::{self, FetchOptions, ListedOffset, Outcome, PartitionView, Place, Settings, View};
 
 /// Replicas of a topic that is created, where there are as many brokers.
@@ -21,23 +22,6 @@ const CREATE_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_FOUNDERS: i64 = 64;
 /// Further partitions that are looked at, at most.
 const MAX_FURTHER_PARTITIONS: usize = 64;
-/// Bytes of a file of the log: of trimmed records, whole files are removed.
-const SEGMENT_BYTES: usize = 64 << 20;
-/// The shortest retention that is accepted, which is far above what replicas that run need.
-const LEAST_RETENTION_MS: i64 = 24 * 60 * 60 * 1000;
-
-/// Names of the settings that matter.
-mod setting {
-    pub(super) const CLEANUP: &str = "cleanup.policy";
-    pub(super) const COMPRESSION: &str = "compression.type";
-    pub(super) const FLUSH: &str = "flush.messages";
-    pub(super) const MAX_MESSAGE: &str = "max.message.bytes";
-    pub(super) const MIN_IN_SYNC: &str = "min.insync.replicas";
-    pub(super) const RETENTION_BYTES: &str = "retention.bytes";
-    pub(super) const RETENTION_TIME: &str = "retention.ms";
-    pub(super) const SEGMENT: &str = "segment.bytes";
-    pub(super) const UNCLEAN: &str = "unclean.leader.election.enable";
-}
 
 fn refused<T>(message: String) -> Result<T> {
     Err(Error::Refused { message })
@@ -60,10 +44,29 @@ enum Owner {
 }
 
 impl Shared {
-    /// Looks whether Kafka holds this journal, and founds it where there is none and that is allowed.
+    /// Looks whether Kafka holds this journal, and founds it where there is none and that is allowed. A topic
+    /// that cannot be the journal's is believed to be what there is where most brokers have it.
     pub(crate) fn find(&self) -> Result<Topic> {
+        self.client.reject(None);
+        loop {
+            let view = self.view()?;
+            let topic = view.topic;
+            match self.find_in(view) {
+                Err(Error::Refused { .. }) if self.client.reject(Some(topic)) => {
+                    // The epochs are those of another topic.
+                    *self.leader.lock() = LeaderState::default();
+                }
+                Ok(topic) => {
+                    self.client.trust(topic.id);
+                    return Ok(topic);
+                }
+                found => return found,
+            }
+        }
+    }
+
+    fn find_in(&self, mut view: View) -> Result<Topic> {
         let name = &self.topic;
-        let mut view = self.view()?;
         if view.error == code::UNKNOWN_TOPIC_OR_PARTITION {
             if self.founding == Founding::Forbidden {
                 return self.absent(&format!("topic {name:?} does not exist"));
@@ -410,148 +413,36 @@ impl Shared {
     }
 }
 
-/// The settings of a topic that is created.
-fn settings_of_new(replicas: usize, max_record_bytes: usize) -> Vec<(&'static str, String)> {
-    let max_message = max_record_bytes + records::OVERHEAD;
-    vec![
-        (setting::CLEANUP, "delete".to_owned()),
-        (setting::RETENTION_TIME, "-1".to_owned()),
-        (setting::RETENTION_BYTES, "-1".to_owned()),
-        (setting::MIN_IN_SYNC, majority(replicas).to_string()),
-        (setting::UNCLEAN, "false".to_owned()),
-        // On disk before it is answered, and not only in the memory of a majority.
-        (setting::FLUSH, "1".to_owned()),
-        (setting::MAX_MESSAGE, max_message.to_string()),
-        (setting::SEGMENT, SEGMENT_BYTES.max(2 * max_message).to_string()),
-        (setting::COMPRESSION, "producer".to_owned()),
-    ]
-}
-
-fn as_arguments(replicas: usize, settings: &[(&str, String)]) -> String {
-    let settings: Vec<String> =
-        settings.iter().map(|(name, value)| format!("--config {name}={value}")).collect();
-    format!("--partitions 1 --replication-factor {replicas} {}", settings.join(" "))
-}
-
-fn majority(replicas: usize) -> usize {
-    replicas / 2 + 1
-}
-
-/// How many replicas have a record before its append is answered, or what is wrong with the settings.
-fn check_settings(settings: &Settings, replicas: usize, max_record_bytes: usize) -> Result<usize, String> {
-    let value = |name: &str| settings.get(name).ok_or_else(|| format!("Kafka does not say its {name}"));
-    let number = |name: &str| {
-        let text = value(name)?;
-        text.parse::<i64>().map_err(|_| format!("its {name} is {text:?}"))
-    };
-    let cleanup = value(setting::CLEANUP)?;
-    if cleanup != "delete" {
-        return Err(format!(
-            "its {} is {cleanup}, which removes records that replicas need: set it to delete",
-            setting::CLEANUP
-        ));
-    }
-    let compression = value(setting::COMPRESSION)?;
-    if !matches!(compression, "producer" | "uncompressed") {
-        return Err(format!(
-            "its {} is {compression}, which replicas do not read: set it to producer",
-            setting::COMPRESSION
-        ));
-    }
-    let retention = number(setting::RETENTION_TIME)?;
-    if (0..LEAST_RETENTION_MS).contains(&retention) {
-        return Err(format!(
-            "its {} is {retention}, which removes records that replicas need: set it to -1, they remove what they \
-             do not need",
-            setting::RETENTION_TIME
-        ));
-    }
-    let retention = number(setting::RETENTION_BYTES)?;
-    if retention >= 0 {
-        return Err(format!(
-            "its {} is {retention}, which removes records that replicas need: set it to -1, they remove what they \
-             do not need",
-            setting::RETENTION_BYTES
-        ));
-    }
-    let min_in_sync = usize::try_from(number(setting::MIN_IN_SYNC)?).unwrap_or(0);
-    if min_in_sync < majority(replicas) {
-        return Err(format!(
-            "its {} is {min_in_sync} with {replicas} replicas, so that an acknowledged write could be lost: set it \
-             to {}",
-            setting::MIN_IN_SYNC,
-            majority(replicas)
-        ));
-    }
-    if min_in_sync > replicas {
-        return Err(format!(
-            "its {} is {min_in_sync} with {replicas} replicas, so that nothing can be written: set it to {}",
-            setting::MIN_IN_SYNC,
-            majority(replicas)
-        ));
-    }
-    if value(setting::UNCLEAN)? != "false" {
-        return Err(format!("its {} loses acknowledged writes: set it to false", setting::UNCLEAN));
-    }
-    let largest = usize::try_from(number(setting::MAX_MESSAGE)?).unwrap_or(0);
-    let needed = max_record_bytes + records::OVERHEAD;
-    if largest < needed {
-        return Err(format!(
-            "its {} is {largest}: set it to {needed} or more, or set maxRecordBytes in --journal-config to {} or \
-             less",
-            setting::MAX_MESSAGE,
-            largest.saturating_sub(records::OVERHEAD)
-        ));
-    }
-    Ok(min_in_sync)
-}
-
 #[cfg(test)]
 mod tests {
+    use plinth_journal::record::ClusterId;
+
     use super::*;
+    use crate::options::KafkaOptions;
+    use crate::scripted::{self, ScriptedBroker};
 
-    const LARGEST: usize = 1 << 20;
-
-    fn settings(changes: &[(&str, &str)]) -> Settings {
-        let mut values: Vec<(String, String)> =
-            settings_of_new(3, LARGEST).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        for (name, value) in changes {
-            values.retain(|(found, _)| found != name);
-            values.push(((*name).to_owned(), (*value).to_owned()));
-        }
-        Settings { error: 0, message: None, values }
-    }
-
+    /// The first address leads to another Kafka, whose topic of the name is not as a journal's has to be.
     #[test]
-    fn a_topic_as_it_is_created_is_accepted() {
-        assert_eq!(check_settings(&settings(&[]), 3, LARGEST), Ok(2));
-        let longer = settings(&[("retention.ms", "604800000"), ("max.message.bytes", "9000000")]);
-        assert_eq!(check_settings(&longer, 3, LARGEST), Ok(2));
-        for (replicas, expected) in [(1, "1"), (2, "2"), (3, "2"), (5, "3")] {
-            assert!(
-                settings_of_new(replicas, LARGEST).contains(&("min.insync.replicas", expected.to_owned()))
-            );
-        }
-    }
-
-    #[test]
-    fn a_topic_that_loses_records_is_refused_with_what_to_do() {
-        for (name, value, advice) in [
-            ("cleanup.policy", "compact", "set it to delete"),
-            ("cleanup.policy", "compact,delete", "set it to delete"),
-            ("compression.type", "zstd", "set it to producer"),
-            ("retention.ms", "600000", "set it to -1"),
-            ("retention.ms", "soon", "is \"soon\""),
-            ("retention.bytes", "1000000000", "set it to -1"),
-            ("min.insync.replicas", "1", "set it to 2"),
-            ("min.insync.replicas", "4", "set it to 2"),
-            ("unclean.leader.election.enable", "true", "set it to false"),
-            ("max.message.bytes", "1048588", "set it to 1049600 or more, or set maxRecordBytes"),
-        ] {
-            let problem = check_settings(&settings(&[(name, value)]), 3, LARGEST).unwrap_err();
-            assert!(problem.contains(name) && problem.contains(advice), "{name}={value}: {problem}");
-        }
-        let silent = Settings { error: 0, message: None, values: Vec::new() };
-        assert!(check_settings(&silent, 3, LARGEST).unwrap_err().contains("does not say"));
+    fn a_topic_of_another_kafka_refuses_no_start() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let has_topic = |broker: usize, topic: u8, min_in_sync: &str| {
+            let named = if topic == 7 { &addresses[1..] } else { &addresses[..1] };
+            let mut settings = settings_of_new(3, KafkaOptions::DEFAULT_MAX_RECORD_BYTES);
+            settings.retain(|(name, _)| *name != setting::MIN_IN_SYNC);
+            settings.push((setting::MIN_IN_SYNC, min_in_sync.to_owned()));
+            brokers[broker].answers(vec![
+                (wire::METADATA, scripted::metadata(named, &[topic; 16], (1, topic.into()), &[1, 2, 3])),
+                (wire::DESCRIBE_CONFIGS, scripted::settings(&settings)),
+                (wire::LIST_OFFSETS, scripted::listed(4)),
+            ]);
+        };
+        let find = || Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden).find();
+        has_topic(0, 9, "1");
+        (1..3).for_each(|broker| has_topic(broker, 7, "2"));
+        assert_eq!(find(), Ok(Topic { id: [7; 16], min_in_sync: 2 }));
+        // It is the other one that is alone.
+        (1..3).for_each(|broker| has_topic(broker, 7, "1"));
+        assert!(matches!(find(), Err(Error::Refused { message }) if message.contains("set it to 2")));
     }
 }

@@ -257,6 +257,11 @@ impl Members {
 
     /// Flips a bit of a text in the files of a member, and starts it again.
     pub fn flip(&mut self, member: usize, text: &[u8]) {
+        self.flip_bits(member, text, 0, 1);
+    }
+
+    /// Flips bits of the byte at a place of a text in the files of a member, and starts it again.
+    pub fn flip_bits(&mut self, member: usize, text: &[u8], at: usize, bits: u8) {
         let path = self.dir.path().join(format!("m{member}/member/snap/db"));
         let deadline = Instant::now() + Duration::from_secs(60);
         let places = |bytes: &[u8]| -> Vec<usize> {
@@ -270,7 +275,7 @@ impl Members {
         self.kill(member);
         let mut bytes = std::fs::read(&path).unwrap();
         for place in places(&bytes) {
-            bytes[place] ^= 1;
+            bytes[place + at] ^= bits;
         }
         std::fs::write(&path, bytes).unwrap();
         self.restart(member);
