@@ -53,3 +53,35 @@ async fn dependents_go_with_the_objects_of_remote_apis() {
     eventually("the other one goes", || async { !is_there("kept").await }).await;
     assert!(is_there("unclear").await);
 }
+
+/// Owners that are not answered for take lookups from the objects of their own namespace, and an object with
+/// very many owners is not looked at.
+#[tokio::test]
+async fn lookups_of_a_namespace_leave_some_to_others() {
+    /// Half of all.
+    const OF_ONE: usize = 4;
+    let cluster = Cluster::start(&[]).await;
+    let remote = cluster.remote("greedy.example", 1).await;
+    let client = &cluster.client;
+    let owner = |name: String| json!({"apiVersion": "greedy.example/v1", "kind": "Thing", "name": name, "uid": "uid"});
+    let owned =
+        |name: String, owners: Vec<Value>| json!({"metadata": {"name": name, "ownerReferences": owners}});
+    create(client, "/api/v1/namespaces", &json!({"metadata": {"name": "greedy"}})).await;
+    let many = (0..65).map(|n| owner(format!("owner-{n}"))).collect();
+    let greedy = "/api/v1/namespaces/greedy/configmaps";
+    create(client, greedy, &owned("many".to_owned(), many)).await;
+    for n in 0..32 {
+        create(client, greedy, &owned(format!("waits-{n}"), vec![owner("hang".to_owned())])).await;
+    }
+    let open = || remote.behavior.open.load(Ordering::SeqCst);
+    eventually("owners are asked for", || async { open() >= OF_ONE }).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    create(client, maps, &owned("goes".to_owned(), vec![owner("owner-of-goes".to_owned())])).await;
+    eventually("what has lost its owner goes", || async {
+        assert!(open() <= OF_ONE + 1);
+        send(client, "GET", &format!("{maps}/goes"), &Value::Null).await.code == 404
+    })
+    .await;
+    let of_many = format!("{}/namespaces/greedy/things/owner-0", remote.path());
+    assert!(remote.received(&of_many).is_empty());
+}

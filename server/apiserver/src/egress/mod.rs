@@ -41,5 +41,5 @@ pub use answer_cache::AnswerCache;
 pub use kubeconfig::KubeconfigError;
 pub use review::{conform_review, decode_review, ReviewError};
 pub use service::Service;
-pub use slots::{SharedSlots, Slot};
+pub use slots::{SharedSlots, Slot, Slots};
 pub use webhook::Webhooks;

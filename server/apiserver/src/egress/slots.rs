@@ -12,7 +12,7 @@ const KEPT: usize = 8;
 
 /// Slots for requests that wait for other servers. The lock is held for a look-up.
 #[derive(Debug)]
-struct Slots(Mutex<Usage>);
+pub struct Slots(Mutex<Usage>);
 
 /// The slots that are in use.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ struct Usage {
     free: usize,
     /// Of the free ones, those that only members of [`MASTERS_GROUP`] get.
     kept: usize,
-    /// By [`holder`]; none has zero.
+    /// By name; none has zero.
     holders: HashMap<SmolStr, usize>,
 }
 
@@ -45,11 +45,17 @@ impl SharedSlots {
         SharedSlots { requests: Slots::new(requests), long_running: Slots::new(long_running) }
     }
 
-    /// A slot for a request of `user`, who may have as many as stay free for others: half of all where nobody
-    /// else has any. Who has none gets one as long as there is one.
+    /// A slot for a request of `user`. The service accounts of a namespace share theirs: whoever may create
+    /// one may create as many as they like.
     pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
         let slots = if is_long_running { &self.long_running } else { &self.requests };
-        slots.take(user)
+        let is_administrator = user.is_in(MASTERS_GROUP);
+        match split_service_account(&user.name) {
+            Some((namespace, _)) => {
+                slots.take(&format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"), is_administrator)
+            }
+            None => slots.take(&user.name, is_administrator),
+        }
     }
 
     /// Whether some slot is taken.
@@ -59,32 +65,26 @@ impl SharedSlots {
 }
 
 impl Slots {
-    fn new(count: usize) -> Arc<Slots> {
+    /// So many slots.
+    pub fn new(count: usize) -> Arc<Slots> {
         let (free, kept) = (count, count / KEPT);
         Arc::new(Slots(Mutex::new(Usage { free, kept, holders: HashMap::new() })))
     }
 
-    fn take(self: &Arc<Slots>, user: &User) -> Option<Slot> {
-        let holder = holder(user);
+    /// A slot for a holder, who may have as many as stay free for others: half of all where nobody else has
+    /// any. Who has none gets one as long as there is one. Some are kept for administrators.
+    pub fn take(self: &Arc<Slots>, holder: &str, is_administrator: bool) -> Option<Slot> {
         let mut usage = self.0.lock();
-        let held = usage.holders.get(&holder).copied().unwrap_or(0);
-        let kept = if user.is_in(MASTERS_GROUP) { 0 } else { usage.kept };
+        let held = usage.holders.get(holder).copied().unwrap_or(0);
+        let kept = if is_administrator { 0 } else { usage.kept };
         if held >= usage.free.saturating_sub(kept) {
             return None;
         }
         usage.free -= 1;
+        let holder = SmolStr::from(holder);
         usage.holders.insert(holder.clone(), held + 1);
         drop(usage);
         Some(Slot { slots: Arc::clone(self), holder })
-    }
-}
-
-/// Who has the slots of a user. The service accounts of a namespace share theirs: whoever may create one may
-/// create as many as they like.
-fn holder(user: &User) -> SmolStr {
-    match split_service_account(&user.name) {
-        Some((namespace, _)) => SmolStr::from(format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}")),
-        None => SmolStr::from(&user.name),
     }
 }
 
@@ -103,20 +103,19 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn take_all(slots: &Arc<Slots>, user: &User) -> Vec<Slot> {
-        std::iter::from_fn(|| slots.take(user)).collect()
+    fn take_all(slots: &Arc<Slots>, holder: &str) -> Vec<Slot> {
+        std::iter::from_fn(|| slots.take(holder, false)).collect()
     }
 
     #[test]
-    fn no_user_takes_all_slots() {
+    fn no_holder_takes_all_slots() {
         let slots = Slots::new(256);
-        let greedy = take_all(&slots, &User::new("greedy", &[]));
+        let greedy = take_all(&slots, "greedy");
         assert_eq!(greedy.len(), 112);
-        let second = take_all(&slots, &User::new("second", &[]));
+        let second = take_all(&slots, "second");
         assert_eq!(second.len(), 56);
-        let many: Vec<Slot> = (0..20)
-            .map(|n| slots.take(&User::new(format!("user {n}"), &[])).expect("one for each"))
-            .collect();
+        let many: Vec<Slot> =
+            (0..20).map(|n| slots.take(&format!("user {n}"), false).expect("one for each")).collect();
         drop((greedy, second, many));
         let usage = slots.0.lock();
         assert_eq!((usage.free, usage.holders.len()), (256, 0));
@@ -125,21 +124,21 @@ mod tests {
     #[test]
     fn slots_in_use_are_bounded_and_some_are_kept_for_administrators() {
         let slots = Slots::new(16);
-        let all: Vec<Slot> = (0..).map_while(|n| slots.take(&User::new(format!("user {n}"), &[]))).collect();
+        let all: Vec<Slot> = (0..).map_while(|n| slots.take(&format!("user {n}"), false)).collect();
         assert_eq!(all.len(), 14);
-        let administrators = ["admin", "other", "third"].map(|name| User::new(name, &[MASTERS_GROUP]));
-        let kept: Vec<Slot> = administrators.iter().filter_map(|user| slots.take(user)).collect();
+        let kept: Vec<Slot> =
+            ["admin", "other", "third"].iter().filter_map(|name| slots.take(name, true)).collect();
         assert_eq!(kept.len(), 2);
     }
 
     #[test]
     fn the_service_accounts_of_a_namespace_are_one() {
-        let slots = Slots::new(16);
+        let slots = SharedSlots::new(0, 16);
         let of = |namespace: &str, n: u32| {
             User::new(format!("system:serviceaccount:{namespace}:account-{n}"), &[SERVICE_ACCOUNTS_GROUP])
         };
-        let first: Vec<Slot> = (0..).map_while(|n| slots.take(&of("first", n))).collect();
+        let first: Vec<Slot> = (0..).map_while(|n| slots.take(&of("first", n), true)).collect();
         assert_eq!(first.len(), 7);
-        assert!(slots.take(&of("second", 0)).is_some());
+        assert!(slots.take(&of("second", 0), true).is_some());
     }
 }

@@ -22,13 +22,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_engine::{At, Error, Event, EventKind, KeyRange, Revision, Subscribe};
-use tokio::sync::Semaphore;
 
 use self::graph::Graph;
 use self::verdict::Verdict;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
 use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
+use plinth_apiserver::egress::Slots;
 use plinth_registry::Registry;
 use plinth_storage::{Header, Store, Stored};
 
@@ -48,13 +48,14 @@ pub(super) struct Collector {
     server: Arc<Server>,
     /// Workers read, the feed's changes write; both for the time of a few lookups.
     graph: Mutex<Graph>,
-    /// Lookups of remote owners at a time: servers that hang leave most workers to everything else.
-    lookups: Semaphore,
+    /// Lookups of remote owners at a time, by the namespace of their object: servers that hang leave most
+    /// workers to everything else, and namespaces with many owners half of the lookups to others.
+    lookups: Arc<Slots>,
 }
 
 impl Collector {
     pub(super) fn new(server: &Arc<Server>) -> Collector {
-        Collector { server: server.clone(), graph: Mutex::default(), lookups: Semaphore::new(LOOKUPS) }
+        Collector { server: server.clone(), graph: Mutex::default(), lookups: Slots::new(LOOKUPS) }
     }
 }
 

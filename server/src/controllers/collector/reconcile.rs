@@ -7,7 +7,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_codec::Value;
 use plinth_engine::At;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::super::accounts;
@@ -18,6 +17,7 @@ use super::verdict::{self, Deletion, RemoteOwners, Verdict};
 use crate::reconciler::Action;
 use plinth_api::{metadata_mut, metadata_text, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::egress::Slots;
 use plinth_apiserver::handlers::{delete, internal};
 
 /// Maximum number of dependents of one owner that are orphaned concurrently.
@@ -32,7 +32,7 @@ const REMOTE_PERIOD: Duration = Duration::from_secs(60);
 /// Errors to be retried.
 pub(super) async fn reconcile(
     server: &Arc<Server>,
-    (graph, lookups): (&Mutex<Graph>, &Semaphore),
+    (graph, lookups): (&Mutex<Graph>, &Arc<Slots>),
     key: &Bytes,
 ) -> Result<Action, ApiError> {
     let mut next = Action::AwaitChange;
@@ -41,8 +41,8 @@ pub(super) async fn reconcile(
         let registry = server.registry();
         let namespace = verdict::resource_of(&registry, key).map_or("", |(_, namespace, _)| namespace);
         let found = {
-            let busy = |_| ApiError::conflict("", "owners", "", "too many owners are being looked up");
-            let _slot = lookups.try_acquire().map_err(busy)?;
+            let busy = || ApiError::conflict("", "owners", "", "too many owners are being looked up");
+            let _slot = lookups.take(namespace, true).ok_or_else(busy)?;
             remote_owners::look_up(server, namespace, owners).await?
         };
         verdict = decide(server, key, found).await?;

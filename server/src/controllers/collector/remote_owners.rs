@@ -22,6 +22,10 @@ const BOUNDS: Bounds = Bounds { time: Duration::from_secs(10), answer: 8 << 20 }
 const METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
 
+/// Owners of one object that are asked for, and the time for all of them.
+const MAX_OWNERS: usize = 64;
+const TIME_OF_ALL: Duration = Duration::from_secs(30);
+
 /// What a name in a path cannot have as it is.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
@@ -34,12 +38,23 @@ pub(super) async fn look_up(
     namespace: &str,
     owners: Vec<OwnerReference>,
 ) -> Result<RemoteOwners, ApiError> {
-    let mut found = Vec::with_capacity(owners.len());
-    for owner in owners {
-        let standing = ask(server, namespace, &owner).await.map_err(|why| unknown(&owner, &why))?;
-        found.push((owner, standing));
+    let Some(last) = owners.get(MAX_OWNERS - 1).or(owners.last()).cloned() else { return Ok(Vec::new()) };
+    if owners.len() > MAX_OWNERS {
+        return Err(unknown(
+            &last,
+            &format!("the object has more than {MAX_OWNERS} owners of other API servers"),
+        ));
     }
-    Ok(found)
+    let all = async {
+        let mut found = Vec::with_capacity(owners.len());
+        for owner in owners {
+            let standing = ask(server, namespace, &owner).await.map_err(|why| unknown(&owner, &why))?;
+            found.push((owner, standing));
+        }
+        Ok(found)
+    };
+    let timeout = |_| unknown(&last, "the owners before it were not answered for in time");
+    tokio::time::timeout(TIME_OF_ALL, all).await.map_err(timeout)?
 }
 
 /// A conflict: no failure, and tried again.
