@@ -78,7 +78,7 @@ impl Journal for Altered {
             false => {
                 if self.refuses.load(Ordering::Relaxed) {
                     // Longer than the next append takes to be refused.
-                    std::thread::sleep(Duration::from_millis(200));
+                    std::thread::park_timeout(Duration::from_millis(200));
                 }
                 self.journal.end()
             }

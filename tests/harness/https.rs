@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub struct HttpsServer {
     pub port: u16,
     /// Its certificate, PEM: its own authority.
     pub certificate: String,
+    /// Connections that it has accepted.
+    pub connections: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -111,10 +114,13 @@ impl HttpsServer {
         let listener = TcpListener::bind((options.address, 0)).await.expect("free port");
         let port = listener.local_addr().expect("address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
+        let connections = Arc::new(AtomicUsize::new(0));
+        let accepted = connections.clone();
         let task = tokio::spawn(async move {
             // Ends with this task: a client that keeps a connection must not find the server still there.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
+                accepted.fetch_add(1, Ordering::SeqCst);
                 let (acceptor, answer) = (acceptor.clone(), answer.clone());
                 connections.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -132,7 +138,7 @@ impl HttpsServer {
                 });
             }
         });
-        HttpsServer { port, certificate: made.cert.pem(), task }
+        HttpsServer { port, certificate: made.cert.pem(), connections, task }
     }
 }
 

@@ -109,6 +109,11 @@ impl RemoteApi {
         received.iter().filter(is_path).cloned().collect()
     }
 
+    /// Connections to it so far.
+    pub fn connections(&self) -> usize {
+        self.server.connections.load(Ordering::SeqCst)
+    }
+
     /// The path of the version.
     pub fn path(&self) -> String {
         format!("/apis/{}/v1", self.group)

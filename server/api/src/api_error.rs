@@ -132,6 +132,11 @@ impl ApiError {
         self.code == 409 && self.given.is_none()
     }
 
+    /// Whether this server has found that an object is gone, or another one than was expected.
+    pub fn has_changed(&self) -> bool {
+        self.is_not_found() || self.is_conflict()
+    }
+
     /// Whether this server has found that the object is there already.
     pub fn is_already_exists(&self) -> bool {
         self.is_conflict() && self.reason == Reason::AlreadyExists

@@ -290,7 +290,7 @@ fn answer(
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = parts.headers;
-    let body = ForwardedBody::new(body, slots).until(deadline).at_end(move || connection.put_back());
+    let body = ForwardedBody::new(body, connection, slots).until(deadline);
     response.map(|()| body.into_body())
 }
 

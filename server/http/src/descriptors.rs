@@ -10,10 +10,11 @@ const RESERVED: u64 = 768;
 /// Connections to other servers for which requests of clients may wait at a time, where the limit of open
 /// files allows it.
 const MAX_FORWARDED: usize = 4096;
-/// Calls of webhooks at a time, of what is reserved; more where the limit of open files leaves some. Webhooks
-/// may ask this server, whose answer waits for others.
-const RESERVED_FOR_WEBHOOKS: usize = 128;
+/// Calls of webhooks at a time: an eighth of the limit of open files, of which so many are reserved anyway. A
+/// webhook may ask this server for something that it is called for itself: were there fewer calls than requests
+/// that are handled at a time, such calls could all wait for one another.
 const MAX_WEBHOOK_CALLS: usize = 1024;
+const RESERVED_FOR_WEBHOOKS: usize = 128;
 
 /// How many connections there may be at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +55,11 @@ impl ConnectionLimits {
 
 /// The limits by that of open files.
 fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
+    let webhooks = usize::try_from(files / 8).unwrap_or(usize::MAX).min(MAX_WEBHOOK_CALLS);
     let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
-    let accepted = most.min(if forwards { room - room / 8 } else { room });
+    let room = room - webhooks.saturating_sub(RESERVED_FOR_WEBHOOKS).min(room);
+    let accepted = most.min(if forwards { room - room / 10 } else { room });
     let forwarded = if forwards { MAX_FORWARDED.min(room - accepted) } else { 0 };
-    let reserved = usize::try_from(files / 8).unwrap_or(usize::MAX).min(RESERVED_FOR_WEBHOOKS);
-    let webhooks = MAX_WEBHOOK_CALLS.min(reserved + room - accepted - forwarded);
     ConnectionLimits { accepted, forwarded, webhooks }
 }
 
@@ -77,10 +78,11 @@ mod tests {
         }
         for (files, forwards, accepted, forwarded, webhooks) in [
             (0, true, 0, 0, 0),
-            (256, true, 56, 8, 32),
-            (1024, true, 224, 32, 128),
+            (256, true, 58, 6, 32),
+            (1024, true, 231, 25, 128),
             (1024, false, 256, 0, 128),
-            (20_000, true, 16_384, 2848, 128),
+            (4096, true, 2650, 294, 512),
+            (20_000, true, 16_384, 1952, 1024),
             (1 << 20, true, 16_384, 4096, 1024),
         ] {
             let limits = ConnectionLimits { accepted, forwarded, webhooks };

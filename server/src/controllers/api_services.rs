@@ -107,7 +107,7 @@ async fn reconcile(server: &Arc<Server>, registry: &Registry, first: bool) -> Re
     for (name, object) in live.iter().filter(|(name, object)| gone(name, object)) {
         let cx = Context::internal(server, RESOURCE, "", name, Verb::Delete)?;
         match delete::delete_one(&cx, "Background", metadata_text(object, "uid"), None).await {
-            Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
+            Err(error) if !error.has_changed() => return Err(error),
             _ => {}
         }
     }

@@ -216,7 +216,7 @@ async fn remove_left_over(
         let uid = live.str_at(&["metadata", "uid"]).unwrap_or_default();
         let cx = Context::internal(server, (GROUP, "v1", resource), "", name, Verb::Delete)?;
         match delete::delete_one(&cx, "Background", uid, None).await {
-            Err(error) if !matches!(error.code, 404 | 409) => return Err(error),
+            Err(error) if !error.has_changed() => return Err(error),
             _ => {}
         }
     }
@@ -244,7 +244,7 @@ async fn update(cx: &Context, change: &(dyn Fn(&mut Value) + Send + Sync)) -> Re
     };
     match internal::update(cx, &transform).await {
         // Deleted or changed concurrently: the next round reconciles it.
-        Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+        Err(error) if error.has_changed() => Ok(()),
         outcome => outcome,
     }
 }

@@ -179,7 +179,7 @@ async fn remove(server: &Arc<Server>, name: &str, applies: impl Fn(&Value) -> bo
     let uid = metadata_text(&lease, "uid");
     match delete::delete_one(&cx, "Background", uid, Some(record.mod_revision)).await {
         // Somebody else has deleted it, or its server is back.
-        Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+        Err(error) if error.has_changed() => Ok(()),
         deleted => deleted,
     }
 }

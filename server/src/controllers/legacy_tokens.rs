@@ -135,7 +135,7 @@ async fn run_pass(server: &Arc<Server>, unused_for: Duration, now: OffsetDateTim
         };
         match done {
             // Deleted or changed concurrently.
-            Err(error) if matches!(error.code, 404 | 409) => {}
+            Err(error) if error.has_changed() => {}
             done => done?,
         }
     }

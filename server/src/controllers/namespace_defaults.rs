@@ -146,9 +146,10 @@ async fn publish(
         }
         let create = account.request(server, resource, namespace, default.name, Verb::Create)?;
         let outcome = internal::ensure_as(&create, default.object.clone()).await;
-        // The namespace was deleted, or is terminating: the feed delivers its change.
         return match outcome {
-            Err(error) if matches!(error.code, 403 | 404) => Ok(()),
+            // The namespace was deleted, or is terminating: the feed delivers its change. Whatever else refuses
+            // may do so for a while.
+            Err(_) if !is_active(server, namespace).await? => Ok(()),
             outcome => outcome,
         };
     };

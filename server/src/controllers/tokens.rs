@@ -167,7 +167,7 @@ async fn reconcile(server: &Arc<Server>, root_ca: &str, key: &Key) -> Result<(),
     };
     match outcome {
         // Deleted, or replaced by another one of that name.
-        Err(error) if matches!(error.code, 404 | 409) => Ok(()),
+        Err(error) if error.has_changed() => Ok(()),
         outcome => outcome,
     }
 }

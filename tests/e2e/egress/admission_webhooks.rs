@@ -277,13 +277,15 @@ async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
         }
     })
     .await;
-    let webhook = json!({
-        "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "failurePolicy": "Ignore", "timeoutSeconds": 2,
-        "clientConfig": {"url": format!("https://localhost:{}/", hanging.port), "caBundle": BASE64_STANDARD.encode(&hanging.certificate)},
-        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
-    });
-    let configuration = json!({"metadata": {"name": "hanging"}, "webhooks": [webhook]});
+    let webhook = |server: &HttpsServer, policy: &str| {
+        json!({
+            "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": policy, "timeoutSeconds": 10,
+            "clientConfig": {"url": format!("https://localhost:{}/", server.port), "caBundle": BASE64_STANDARD.encode(&server.certificate)},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        })
+    };
+    let configuration = json!({"metadata": {"name": "hanging"}, "webhooks": [webhook(&hanging, "Ignore")]});
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
     create(&client, path, &configuration).await;
     let maps = "/api/v1/namespaces/default/configmaps";
@@ -294,10 +296,19 @@ async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
             async move { create(&client, maps, &json!({"metadata": {"name": format!("m-{n}")}})).await },
         );
     }
+    // One that answers is called meanwhile.
+    let healthy = HttpsServer::start(admission_webhook).await;
+    let mut webhook = webhook(&healthy, "Fail");
+    webhook["rules"][0]["resources"] = json!(["secrets"]);
+    let configuration = json!({"metadata": {"name": "healthy"}, "webhooks": [webhook]});
+    create(&client, path, &configuration).await;
+    eventually("calls wait", || async { calls[0].load(Ordering::SeqCst) == CALLS }).await;
+    create(&client, "/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "checked"}})).await;
+    // Before any of them is given up.
+    assert_eq!(calls[1].load(Ordering::SeqCst), CALLS);
     while let Some(written) = writes.join_next().await {
         written.expect("a write that goes on without the webhook");
     }
-    assert_eq!(calls[1].load(Ordering::SeqCst), CALLS);
 }
 
 /// Counts a call that has ended.

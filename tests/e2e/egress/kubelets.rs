@@ -364,8 +364,8 @@ async fn a_silent_backend_holds_no_place_of_a_client_that_is_gone() {
 #[tokio::test]
 async fn silent_backends_leave_descriptors_to_the_store() {
     const FILES: u32 = 1024;
-    /// Half of three quarters of an eighth of what [`FILES`] leaves beside the store.
-    const OF_ONE_USER: usize = 12;
+    /// Half of three quarters of a tenth of what [`FILES`] leaves beside the store.
+    const OF_ONE_USER: usize = 9;
     let server = TestServer::start_with_files(FILES, &[]).await;
     let client = server.client().await;
     let silent = HttpsServer::start(|_| std::future::pending::<Response<Full<Bytes>>>()).await;
@@ -444,7 +444,7 @@ async fn users_leave_connections_to_administrators_and_accounts_of_a_namespace_t
     };
     // Half of those that are left to users.
     (0..30).for_each(|n| follow(&mut waiting, format!("system:serviceaccount:default:account-{n}")));
-    for _ in 0..19 {
+    for _ in 0..22 {
         let refused = waiting.join_next().await.expect("an answer").expect("a task");
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
     }
@@ -456,7 +456,7 @@ async fn users_leave_connections_to_administrators_and_accounts_of_a_namespace_t
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
     // Many users have all of them, but for those that are kept.
     (0..30).for_each(|n| follow(&mut waiting, format!("user-{n}")));
-    for _ in 0..20 {
+    for _ in 0..23 {
         let refused = waiting.join_next().await.expect("an answer").expect("a task");
         assert_eq!(refused, StatusCode::TOO_MANY_REQUESTS);
     }

@@ -221,3 +221,24 @@ async fn a_renewed_client_certificate_is_shown_without_a_restart() {
     })
     .await;
 }
+
+/// Whatever says where a response ends: its length, its chunks, or that it has no body.
+#[tokio::test]
+async fn connections_are_used_again() {
+    /// The server's own requests may need others.
+    const MOST: usize = 3;
+    let cluster = Cluster::start(&[]).await;
+    let remote = cluster.remote("reused.example", 1).await;
+    let path = format!("{}/namespaces/default/things", remote.path());
+    let before = remote.connections();
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut connection = cluster.server.connect(protocol).await;
+        for method in [http::Method::GET, http::Method::HEAD, http::Method::POST].iter().cycle().take(12) {
+            let body = if method == http::Method::POST { "{}" } else { "" };
+            let call = Call::new(method.clone(), &*path).body("application/json", body);
+            connection.call(&call).await.expect("an answer");
+        }
+    }
+    let further = remote.connections() - before;
+    assert!(further <= MOST, "{further}");
+}

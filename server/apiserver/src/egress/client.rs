@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Body;
 use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::connection::{dial, handshake, secure, ConnectError, Connection, Stream};
 use super::pool::Pool;
+use super::slots::Slots;
 
 /// Calls of one service at a time.
 const MAX_IN_FLIGHT: usize = 64;
@@ -130,20 +131,26 @@ pub struct Bounds {
 pub struct Client {
     origin: Origin,
     idle: Pool<Full<Bytes>>,
-    in_flight: Semaphore,
-    /// Of this service and others together.
-    shared: Option<Arc<Semaphore>>,
+    calls: Calls,
+}
+
+/// The calls that are made at a time.
+enum Calls {
+    /// Of this service.
+    Own(Semaphore),
+    /// Of services that share slots: which, and the name of this one.
+    Shared(Arc<Slots>, String),
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(origin: Origin) -> Client {
-        Client { origin, idle: Pool::default(), in_flight: Semaphore::new(MAX_IN_FLIGHT), shared: None }
+        Client { origin, idle: Pool::default(), calls: Calls::Own(Semaphore::new(MAX_IN_FLIGHT)) }
     }
 
-    /// Makes so many calls at a time, and together with other clients no more than `calls` has permits.
-    pub(crate) fn sharing(self, most: usize, calls: Arc<Semaphore>) -> Client {
-        Client { in_flight: Semaphore::new(most), shared: Some(calls), ..self }
+    /// Has a slot for each call, as `name`.
+    pub(crate) fn sharing(self, slots: Arc<Slots>, name: String) -> Client {
+        Client { calls: Calls::Shared(slots, name), ..self }
     }
 
     /// Sends a request, with a path for its URI, and reads the body of a success. To wait for others is part of
@@ -155,11 +162,10 @@ impl Client {
     /// [`CallError`].
     pub async fn call(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Bytes, CallError> {
         let call = async {
-            // Nobody closes them.
-            let _permit = self.in_flight.acquire().await.ok();
-            let _shared = match &self.shared {
-                Some(calls) => calls.acquire().await.ok(),
-                None => None,
+            let _slot = match &self.calls {
+                // Nobody closes it.
+                Calls::Own(calls) => Either::Left(calls.acquire().await.ok()),
+                Calls::Shared(slots, name) => Either::Right(slots.wait(name).await),
             };
             self.exchange(request, bounds.answer).await
         };

@@ -19,6 +19,8 @@ use tokio::net::{lookup_host, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
+use super::forward::RequestConnection;
+
 /// Both directions of a byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -161,16 +163,26 @@ impl<B: Body + Unpin + 'static> Connection<B> {
         self.sender.is_closed()
     }
 
-    /// Whether the last request is sent: until then the next one would wait for it.
-    pub(super) fn has_sent(&self) -> bool {
-        self.sending.strong_count() == 0
-    }
-
     fn begin(&mut self, request: Request<B>) -> Request<SentBody<B>> {
         let sending = Arc::new(());
         self.sending = Arc::downgrade(&sending);
         request.map(|body| SentBody { body, _sending: sending })
     }
+}
+
+impl<B> Connection<B> {
+    /// Whether the last request is sent: until then the next one would wait for it.
+    pub(super) fn has_sent(&self) -> bool {
+        self.sending.strong_count() == 0
+    }
+}
+
+impl<B: Send + 'static> RequestConnection for Connection<B> {
+    fn has_sent(&self) -> bool {
+        self.has_sent()
+    }
+
+    fn received(self: Box<Self>) {}
 }
 
 impl<B> Drop for Connection<B> {

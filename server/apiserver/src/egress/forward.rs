@@ -22,6 +22,10 @@ const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 /// How long one direction of joined connections goes on after the end of the other one.
 const OTHER_DIRECTION: Duration = Duration::from_secs(5);
+/// How long a connection stands after the end of a response whose request has not ended (net/http: 50 ms in
+/// `transport.go`, then 500 ms at the client's end), and how often that is looked at meanwhile.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_CHECKS: u32 = 10;
 /// Headers that allow pages of other origins to read a response.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
@@ -106,37 +110,83 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// A connection to another server, on which a request was sent.
+pub(crate) trait RequestConnection: Send {
+    /// Whether the request is sent to its end.
+    fn has_sent(&self) -> bool;
+
+    /// The response was received to its end.
+    fn received(self: Box<Self>);
+}
+
 /// The body of another server's response, read as the client reads ours; if it is cut off, so is ours.
 pub struct ForwardedBody {
     body: Incoming,
     /// When it is cut off.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Called at its end.
-    at_end: Option<Box<dyn FnOnce() + Send>>,
+    /// Until it is known that all was received and sent.
+    connection: Option<Box<dyn RequestConnection>>,
     /// Dropped with it.
-    _hold: Box<dyn Send>,
+    hold: Option<Box<dyn Send>>,
 }
 
 impl ForwardedBody {
-    /// A body; `hold` lives as long as it does.
-    pub fn new(body: Incoming, hold: impl Send + 'static) -> ForwardedBody {
-        ForwardedBody { body, deadline: None, at_end: None, _hold: Box::new(hold) }
+    /// The body of a response on a connection; `hold` lives as long as both do.
+    pub(crate) fn new(
+        body: Incoming,
+        connection: impl RequestConnection + 'static,
+        hold: impl Send + 'static,
+    ) -> ForwardedBody {
+        ForwardedBody {
+            body,
+            deadline: None,
+            connection: Some(Box::new(connection)),
+            hold: Some(Box::new(hold)),
+        }
     }
 
     /// Cuts it off at a time.
-    pub fn until(self, deadline: Option<std::time::Instant>) -> ForwardedBody {
-        let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline.into())));
-        ForwardedBody { deadline, ..self }
-    }
-
-    /// Calls a function when it was read to its end.
-    pub(crate) fn at_end(self, call: impl FnOnce() + Send + 'static) -> ForwardedBody {
-        ForwardedBody { at_end: Some(Box::new(call)), ..self }
+    pub(crate) fn until(mut self, deadline: Option<std::time::Instant>) -> ForwardedBody {
+        self.deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline.into())));
+        self
     }
 
     /// As the body of a response.
-    pub fn into_body(self) -> Body {
+    pub(crate) fn into_body(self) -> Body {
         Body::Stream(Box::pin(self))
+    }
+
+    /// Gives the connection back where all was received and sent. Who reads a body may know the end by its
+    /// length, and not ask again.
+    fn note_end(&mut self) {
+        if self.body.is_end_stream() {
+            if let Some(connection) = self.connection.take_if(|connection| connection.has_sent()) {
+                connection.received();
+            }
+        }
+    }
+}
+
+impl Drop for ForwardedBody {
+    fn drop(&mut self) {
+        // Nobody reads the body of an answer to HEAD.
+        self.note_end();
+        let Some(connection) = self.connection.take().filter(|_| self.body.is_end_stream()) else { return };
+        let hold = self.hold.take();
+        // The client may still be sending, and has not read all: where nothing took what it sends, its
+        // connection would be reset.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                for _ in 0..LINGER_CHECKS {
+                    if connection.has_sent() {
+                        break;
+                    }
+                    tokio::time::sleep(LINGER / LINGER_CHECKS).await;
+                }
+                connection.received();
+                drop(hold);
+            });
+        }
     }
 }
 
@@ -146,15 +196,16 @@ impl ChunkStream for ForwardedBody {
         loop {
             match Pin::new(&mut body.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
-                    Ok(data) => return Poll::Ready(Some(Ok(data))),
+                    Ok(data) => {
+                        body.note_end();
+                        return Poll::Ready(Some(Ok(data)));
+                    }
                     // Trailers.
                     Err(_) => continue,
                 },
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(BodyError(error.to_string())))),
                 Poll::Ready(None) => {
-                    if let Some(call) = body.at_end.take() {
-                        call();
-                    }
+                    body.note_end();
                     return Poll::Ready(None);
                 }
                 Poll::Pending => {}

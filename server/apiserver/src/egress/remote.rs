@@ -24,6 +24,7 @@ use plinth_codec::base64_text;
 use super::client::{Bounds, Origin, DEFAULT_AGENT};
 use super::client_cache::{ClientCache, MAX_CLIENTS};
 use super::connection::Connection;
+use super::forward::RequestConnection;
 use super::pool::Pool;
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 use super::slots::{SharedSlots, Slot};
@@ -102,8 +103,18 @@ pub struct RemoteConnection {
 
 impl RemoteConnection {
     /// Makes it available for other requests.
-    pub(crate) fn put_back(self) {
+    fn put_back(self) {
         self.client.idle.put_back(self.connection);
+    }
+}
+
+impl RequestConnection for RemoteConnection {
+    fn has_sent(&self) -> bool {
+        self.connection.has_sent()
+    }
+
+    fn received(self: Box<Self>) {
+        self.put_back();
     }
 }
 

@@ -1,18 +1,23 @@
 //! How many requests other servers are asked at a time, and how they are shared among users.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use plinth_api::{split_service_account, User, MASTERS_GROUP, SERVICE_ACCOUNTS_GROUP};
 use smol_str::SmolStr;
+use tokio::sync::Notify;
 
 /// Of all slots, the part that is kept for administrators.
 const KEPT: usize = 8;
 
 /// Slots for requests that wait for other servers. The lock is held for a look-up.
 #[derive(Debug)]
-pub struct Slots(Mutex<Usage>);
+pub struct Slots {
+    usage: Mutex<Usage>,
+    released: Notify,
+}
 
 /// The slots that are in use.
 #[derive(Debug)]
@@ -45,6 +50,13 @@ impl SharedSlots {
         SharedSlots { requests: Slots::new(requests), long_running: Slots::new(long_running) }
     }
 
+    /// So many slots of both together: a quarter for requests with a deadline, and one of each where there are
+    /// two.
+    pub fn of_both(count: usize) -> SharedSlots {
+        let requests = count.div_ceil(4).min(count / 2);
+        SharedSlots::new(requests, count - requests)
+    }
+
     /// A slot for a request of `user`. The service accounts of a namespace share theirs: whoever may create
     /// one may create as many as they like.
     pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
@@ -67,14 +79,15 @@ impl SharedSlots {
 impl Slots {
     /// So many slots.
     pub fn new(count: usize) -> Arc<Slots> {
-        let (free, kept) = (count, count / KEPT);
-        Arc::new(Slots(Mutex::new(Usage { free, kept, holders: HashMap::new() })))
+        let (free, kept) = (count, count.div_ceil(KEPT).min(count / 2));
+        let usage = Mutex::new(Usage { free, kept, holders: HashMap::new() });
+        Arc::new(Slots { usage, released: Notify::new() })
     }
 
     /// A slot for a holder, who may have as many as stay free for others: half of all where nobody else has
     /// any. Who has none gets one as long as there is one. Some are kept for administrators.
     pub fn take(self: &Arc<Slots>, holder: &str, is_administrator: bool) -> Option<Slot> {
-        let mut usage = self.0.lock();
+        let mut usage = self.usage.lock();
         let held = usage.holders.get(holder).copied().unwrap_or(0);
         let kept = if is_administrator { 0 } else { usage.kept };
         if held >= usage.free.saturating_sub(kept) {
@@ -86,21 +99,38 @@ impl Slots {
         drop(usage);
         Some(Slot { slots: Arc::clone(self), holder })
     }
+
+    /// The same, as soon as there is one.
+    pub(super) async fn wait(self: &Arc<Slots>, holder: &str) -> Slot {
+        loop {
+            let mut released = pin!(self.released.notified());
+            // From now on, so that none is missed.
+            released.as_mut().enable();
+            if let Some(slot) = self.take(holder, true) {
+                return slot;
+            }
+            released.await;
+        }
+    }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let mut usage = self.slots.0.lock();
+        let mut usage = self.slots.usage.lock();
         usage.free += 1;
         match usage.holders.get_mut(&self.holder) {
             Some(held) if *held > 1 => *held -= 1,
             _ => drop(usage.holders.remove(&self.holder)),
         }
+        drop(usage);
+        self.slots.released.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn take_all(slots: &Arc<Slots>, holder: &str) -> Vec<Slot> {
@@ -117,7 +147,7 @@ mod tests {
         let many: Vec<Slot> =
             (0..20).map(|n| slots.take(&format!("user {n}"), false).expect("one for each")).collect();
         drop((greedy, second, many));
-        let usage = slots.0.lock();
+        let usage = slots.usage.lock();
         assert_eq!((usage.free, usage.holders.len()), (256, 0));
     }
 
@@ -129,6 +159,18 @@ mod tests {
         let kept: Vec<Slot> =
             ["admin", "other", "third"].iter().filter_map(|name| slots.take(name, true)).collect();
         assert_eq!(kept.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn who_waits_gets_a_slot_that_is_given_back() {
+        let slots = Slots::new(2);
+        let held = slots.wait("first").await;
+        let mut waits = pin!(slots.wait("first"));
+        assert!(waits.as_mut().now_or_never().is_none());
+        let other = slots.wait("second").await;
+        drop(held);
+        drop((other, waits.await));
+        assert_eq!(slots.usage.lock().free, 2);
     }
 
     #[test]

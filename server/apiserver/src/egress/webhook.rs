@@ -11,10 +11,10 @@ use plinth_codec::{base64_text, json, Value};
 use super::client::{Bounds, CallError, Client, Origin};
 use super::client_cache::ClientCache;
 use super::resolver::{Address, ResolveError, ServiceResolver};
+use super::slots::Slots;
 use super::tls::{self, AuthoritiesError, ServerTrust};
 use plinth_registry::ServicePort;
 use plinth_storage::Store;
-use tokio::sync::Semaphore;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
@@ -118,16 +118,14 @@ struct ClientKey {
 pub struct Webhooks {
     resolver: ServiceResolver,
     clients: ClientCache<ClientKey, Client>,
-    calls: Arc<Semaphore>,
-    calls_of_one: usize,
+    calls: Arc<Slots>,
 }
 
 impl Webhooks {
-    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time, and of
-    /// one webhook half of them.
+    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time, which
+    /// they share: those that hang leave some to others.
     pub fn new(resolver: ServiceResolver, most: usize) -> Webhooks {
-        let (calls, calls_of_one) = (Arc::new(Semaphore::new(most)), most.div_ceil(2));
-        Webhooks { resolver, clients: ClientCache::default(), calls, calls_of_one }
+        Webhooks { resolver, clients: ClientCache::default(), calls: Slots::new(most) }
     }
 
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
@@ -185,7 +183,7 @@ impl Webhooks {
                 tls: Some((config, key.name.clone())),
                 authorization: None,
             };
-            Ok(Client::new(origin).sharing(self.calls_of_one, self.calls.clone()))
+            Ok(Client::new(origin).sharing(self.calls.clone(), format!("{} {}", key.address, key.name)))
         })
     }
 }

@@ -134,7 +134,7 @@ async fn redeem(
     let secrets = ("", "v1", "secrets");
     let cx = Context::internal(server, secrets, JOIN_TOKEN_NAMESPACE, &secret.name, Verb::Delete)?;
     match delete::delete_one(&cx, "Background", &secret.uid, Some(secret.revision)).await {
-        Err(error) if matches!(error.code, 404 | 409) => {
+        Err(error) if error.has_changed() => {
             tracing::warn!(token = credential.id(), error = "used, changed or deleted", "join token refused");
             Err(refused())
         }

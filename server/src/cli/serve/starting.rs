@@ -309,7 +309,7 @@ impl Parts<'_> {
             admission: plugins.clone(),
             kind_handler: kind_handlers::of,
             kubelets,
-            forwarded: SharedSlots::new(forwarded / 4, forwarded - forwarded / 4),
+            forwarded: SharedSlots::of_both(forwarded),
             remote_apis,
             reader: Arc::new(ObjectReader {
                 converter: Converter {

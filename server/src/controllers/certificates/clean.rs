@@ -32,7 +32,7 @@ pub(super) async fn clean(server: &Arc<Server>, request: &Value) -> Result<Actio
         accounts::CERTIFICATES.request(server, RESOURCE, "", metadata_text(request, "name"), Verb::Delete)?;
     match delete::delete_one(&cx, "Background", metadata_text(request, "uid"), None).await {
         // Deleted, or replaced by another one of that name, whose event has added its key.
-        Err(error) if !matches!(error.code, 404 | 409) => Err(error),
+        Err(error) if !error.has_changed() => Err(error),
         _ => Ok(Action::AwaitChange),
     }
 }

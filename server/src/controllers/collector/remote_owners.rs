@@ -24,7 +24,7 @@ const METADATA: HeaderValue =
 
 /// Owners of one object that are asked for, and the time for all of them.
 const MAX_OWNERS: usize = 64;
-const TIME_OF_ALL: Duration = Duration::from_secs(30);
+const TIME_OF_ALL: Duration = Duration::from_secs(120);
 
 /// What a name in a path cannot have as it is.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');

@@ -126,7 +126,7 @@ impl Reconciler for Controller {
         };
         match outcome {
             // The feed delivers the change that came between.
-            Err(error) if !matches!(error.code, 404 | 409) => Err(error),
+            Err(error) if !error.has_changed() => Err(error),
             _ => Ok(Action::AwaitChange),
         }
     }

@@ -75,7 +75,7 @@ pub(super) async fn forward(
                 proxied.keep_below(&mut parts.headers);
             }
             // The connection lives as long as its body.
-            Ok(Response::from_parts(parts, ForwardedBody::new(body, (connection, slot)).into_body()))
+            Ok(Response::from_parts(parts, ForwardedBody::new(body, connection, slot).into_body()))
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn read(cx: &Context, destination: Destination) -> Result<Respo
         return Err(refusal(status, &error_text(response.into_body()).await?, &cx.info.name));
     }
     // The connection lives as long as its body.
-    let body = ForwardedBody::new(response.into_body(), (connection, slot)).into_body();
+    let body = ForwardedBody::new(response.into_body(), connection, slot).into_body();
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
