@@ -32,6 +32,10 @@ struct Altered {
     lies: AtomicBool,
     /// Its end goes back.
     has_lost: AtomicBool,
+    /// It says that it has so many records more than there are.
+    ahead: AtomicU64,
+    /// It says of appends that their outcome is unknown, and does not make them.
+    drops: AtomicBool,
     /// It answers and refuses.
     refuses: AtomicBool,
     /// Bytes of the largest record that it takes, whatever it says.
@@ -44,6 +48,8 @@ impl Altered {
             journal: journal.client(1),
             lies: AtomicBool::new(false),
             has_lost: AtomicBool::new(false),
+            ahead: AtomicU64::new(0),
+            drops: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             most_bytes: AtomicUsize::new(usize::MAX),
         })
@@ -58,6 +64,9 @@ impl Journal for Altered {
     fn append(&self, record: Bytes) -> Result<Position, JournalError> {
         if self.refuses.load(Ordering::Relaxed) {
             return Err(JournalError::Denied { message: "the user was revoked".to_owned() });
+        }
+        if self.drops.load(Ordering::Relaxed) {
+            return Err(JournalError::OutcomeUnknown { message: "dropped".to_owned() });
         }
         let (size, limit) = (record.len(), self.most_bytes.load(Ordering::Relaxed));
         if size > limit {
@@ -80,7 +89,8 @@ impl Journal for Altered {
                     // Longer than the next append takes to be refused.
                     std::thread::park_timeout(Duration::from_millis(200));
                 }
-                self.journal.end()
+                let end = self.journal.end()?;
+                Ok(Position::new(end.get() + self.ahead.load(Ordering::Relaxed)))
             }
         }
     }
@@ -284,6 +294,46 @@ fn what_a_journal_finds_too_large_keeps_nobody_else() {
     let refused = too_large.wait();
     assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
     assert!(!is_there(&engine, "too large"));
+}
+
+/// A member that has a lower limit than the one that may have taken it, or a limit that was lowered meanwhile.
+#[test]
+fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let lowered = Altered::new(&journal);
+    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
+    while stepper.propose() || stepper.apply().unwrap() {}
+    let written = engine.transact(Transaction::new().put("key", vec![b'x'; 2000]));
+    lowered.drops.store(true, Ordering::Relaxed);
+    while stepper.propose() {}
+    lowered.drops.store(false, Ordering::Relaxed);
+    lowered.most_bytes.store(1000, Ordering::Relaxed);
+    while stepper.apply().unwrap() {}
+    stepper.propose();
+    assert!(engine.journal_silence().is_some());
+    lowered.most_bytes.store(usize::MAX, Ordering::Relaxed);
+    while stepper.apply().unwrap() || stepper.propose() {}
+    written.wait().unwrap();
+    assert!(engine.journal_silence().is_none() && is_there(&engine, "key"));
+}
+
+/// What one member has counted is not waited for once that member was left.
+#[test]
+fn the_end_is_read_again_after_the_journal_was_lost() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let ahead = Altered::new(&journal);
+    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), ahead.replica()).unwrap();
+    while stepper.propose() || stepper.apply().unwrap() {}
+    ahead.ahead.store(5, Ordering::Relaxed);
+    let read = engine.read_barrier();
+    stepper.confirm();
+    ahead.ahead.store(0, Ordering::Relaxed);
+    journal.set_reachable(1, false);
+    assert!(!stepper.apply().unwrap());
+    journal.set_reachable(1, true);
+    stepper.apply().unwrap();
+    stepper.confirm();
+    read.wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
 }
 
 /// A journal of five members, some of which have damaged records. Readers read one member.

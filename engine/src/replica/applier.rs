@@ -29,7 +29,7 @@ use crate::layout::meta;
 use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
 use crate::replica::applied::{compare_applied, next_hash, Applied};
-use crate::replica::shared::{Call, Shared};
+use crate::replica::shared::{Awaited, Call, Shared};
 use crate::replica::suspect::{self, Suspects};
 use crate::revision::Revision;
 use crate::store::Store;
@@ -350,7 +350,7 @@ impl Follower {
         while !self.shared.is_done() {
             match self.step(READ_WAIT) {
                 Ok(Ok(_)) => {}
-                Ok(Err(_transient)) => self.shared.rest(RETRY_DELAY, None),
+                Ok(Err(_transient)) => self.shared.rest(RETRY_DELAY, Awaited::Nothing),
                 Err(failure) => return store.health().fail(failure),
             }
             if let Err(failure) = self.applier.lock().agreement.check() {

@@ -12,7 +12,7 @@ use plinth_journal::{Error as JournalError, Journal};
 use crate::block::block_until;
 use crate::error::{Error, Result};
 use crate::health::Failure;
-use crate::replica::shared::{Call, Shared};
+use crate::replica::shared::{Awaited, Call, Shared};
 use crate::replica::ticket::Ticket;
 use crate::revision::Revision;
 
@@ -91,7 +91,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);
             if block {
-                shared.rest(RETRY_DELAY, None);
+                shared.rest(RETRY_DELAY, Awaited::Nothing);
             }
         }
         Err(error) => {

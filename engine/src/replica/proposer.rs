@@ -23,7 +23,7 @@ use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::replica::applier::Applier;
-use crate::replica::shared::{Call, Shared};
+use crate::replica::shared::{Awaited, Call, Shared};
 use crate::transaction::{Action, Condition, Transaction};
 
 /// Pauses after appends that fail, doubled from the first to the last, and the longest where the journal may
@@ -119,7 +119,7 @@ impl Proposer {
                 Step::Done => {}
                 Step::Waiting | Step::Idle => self.shared.pause(APPLY_WAIT),
                 Step::Failed => match self.appender.pause.take() {
-                    Some(pause) => self.shared.rest(pause, self.uncertain()),
+                    Some(pause) => self.shared.rest(pause, self.awaited()),
                     None => self.shared.wait_for_check(APPLY_WAIT),
                 },
                 Step::Ended => break,
@@ -131,11 +131,12 @@ impl Proposer {
         self.end();
     }
 
-    /// The sequence of the record of which it is unknown whether the journal has it.
-    fn uncertain(&self) -> Option<u64> {
+    /// What the journal may have.
+    fn awaited(&self) -> Awaited {
         match self.phase {
-            Phase::Appending { sequence, uncertain: true, .. } => Some(sequence),
-            _ => None,
+            Phase::Appending { sequence, uncertain: true, .. } => Awaited::Record(sequence),
+            Phase::Beginning { session, .. } => Awaited::Session(session),
+            _ => Awaited::Nothing,
         }
     }
 
@@ -171,7 +172,7 @@ impl Proposer {
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                match self.appender.append(bytes.clone()) {
+                match self.appender.append(bytes.clone(), false) {
                     Ok(position) => {
                         self.phase = Phase::Begun { session, position };
                         Step::Done
@@ -198,7 +199,7 @@ impl Proposer {
             Phase::Appending { session, sequence, proposals, bytes, uncertain } => {
                 let (session, sequence) = (*session, *sequence);
                 let outcome = match self.shared.is_pending(sequence) {
-                    true => self.appender.append(bytes.clone()).map(|_| ()),
+                    true => self.appender.append(bytes.clone(), *uncertain).map(|_| ()),
                     // It was applied, whatever became of the append.
                     false => Ok(()),
                 };
@@ -207,7 +208,7 @@ impl Proposer {
                         self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
                         Step::Done
                     }
-                    Err(JournalError::TooLarge { size, limit }) if !*uncertain => {
+                    Err(JournalError::TooLarge { size, limit }) => {
                         let proposals = std::mem::take(proposals);
                         let error = Error::TooLarge { what: "record for the journal", size, limit };
                         self.too_large((session, sequence), proposals, error)
@@ -378,26 +379,33 @@ struct Appender {
 }
 
 impl Appender {
-    /// Appends a record. A journal that was lost is not written to before it was checked.
+    /// Appends a record, which may be there already where it is `uncertain`. A journal that was lost is not
+    /// written to before it was checked.
     ///
     /// # Errors
-    /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked.
-    fn append(&mut self, bytes: Bytes) -> Result<Position, JournalError> {
+    /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked, or does not
+    /// take a record any more that it may have.
+    fn append(&mut self, bytes: Bytes, uncertain: bool) -> Result<Position, JournalError> {
         self.pause = None;
         if !self.shared.is_checked() {
             let message = "it was lost, and is not known yet to have what was applied last".to_owned();
             return Err(JournalError::Unavailable { message });
         }
         let started = Instant::now();
-        let appended = self.journal.append(bytes);
+        let appended = self.journal.append(bytes).map_err(|error| match error {
+            JournalError::TooLarge { .. } if uncertain => {
+                JournalError::Unavailable { message: error.to_string() }
+            }
+            error => error,
+        });
         self.shared.heard(Call::Append, appended.as_ref().err());
         if appended.is_ok() {
             self.shared.append_time.record(started.elapsed());
         }
         let longest = match &appended {
             Err(error) if error.refusal().is_some() => RETRY_DELAYS[1],
-            Err(error) if error.is_transient() => LONGEST_WHILE_AWAY,
-            _ => {
+            Err(_) => LONGEST_WHILE_AWAY,
+            Ok(_) => {
                 self.retry_delay = RETRY_DELAYS[0];
                 return appended;
             }

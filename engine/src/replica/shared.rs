@@ -55,6 +55,16 @@ pub(crate) enum Call {
     Read,
 }
 
+/// What may be in the journal though its append has failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Awaited {
+    Nothing,
+    /// The record with this sequence.
+    Record(u64),
+    /// The one that begins this session.
+    Session(Session),
+}
+
 /// What calls of the journal have ended with.
 #[derive(Debug, Default)]
 struct Outage {
@@ -175,8 +185,12 @@ impl Shared {
     /// A reader that was opened after `losses` has the record that was applied last.
     pub(crate) fn checked(&self, losses: u64) {
         // Under the lock, so that nobody begins to wait for it meanwhile.
-        let _state = self.state.lock();
-        self.checked_after.store(losses, Ordering::Release);
+        let mut state = self.state.lock();
+        if self.checked_after.swap(losses, Ordering::AcqRel) != losses {
+            // The end that others wait for may be that of one member, which has counted what others lack.
+            let confirmed = std::mem::take(&mut state.confirmed);
+            state.asking.extend(confirmed.into_values().flatten());
+        }
         self.changed.notify_all();
     }
 
@@ -394,14 +408,18 @@ impl Shared {
         }
     }
 
-    /// Leaves the journal alone for `timeout` after it has failed, whatever changes meanwhile: until the record
-    /// with this sequence, if one is pending, was applied, or the replica fails.
-    pub(crate) fn rest(&self, timeout: Duration, sequence: Option<u64>) {
+    /// Leaves the journal alone for `timeout` after it has failed, whatever changes meanwhile but for what is
+    /// awaited, and that the replica fails or begins to be closed.
+    pub(crate) fn rest(&self, timeout: Duration, awaited: Awaited) {
         let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();
-        let is_pending =
-            |state: &State| sequence.is_none_or(|sequence| state.pending.contains_key(&sequence));
-        while state.failed.is_none() && is_pending(&state) {
+        let was_stopping = state.stop_at.is_some();
+        let has_come = |state: &State| match awaited {
+            Awaited::Nothing => false,
+            Awaited::Record(sequence) => !state.pending.contains_key(&sequence),
+            Awaited::Session(session) => state.session == Some(session),
+        };
+        while state.failed.is_none() && state.stop_at.is_some() == was_stopping && !has_come(&state) {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
