@@ -4,19 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Either, Full, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
 use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use rustls::ClientConfig;
-use tokio::sync::Semaphore;
 
 use super::connection::{dial, handshake, secure, ConnectError, Connection, Stream};
 use super::pool::Pool;
-use super::slots::Slots;
 
-/// Calls of one service at a time.
-const MAX_IN_FLIGHT: usize = 64;
 /// Bytes of an error response's text that are shown.
 const MAX_ERROR_TEXT: usize = 512;
 /// The User-Agent of requests that set none.
@@ -131,45 +127,25 @@ pub struct Bounds {
 pub struct Client {
     origin: Origin,
     idle: Pool<Full<Bytes>>,
-    calls: Calls,
-}
-
-/// The calls that are made at a time.
-enum Calls {
-    /// Of this service.
-    Own(Semaphore),
-    /// Of services that share slots: which, and the name of this one.
-    Shared(Arc<Slots>, String),
 }
 
 impl Client {
     /// A client without connections.
     pub fn new(origin: Origin) -> Client {
-        Client { origin, idle: Pool::default(), calls: Calls::Own(Semaphore::new(MAX_IN_FLIGHT)) }
+        Client { origin, idle: Pool::default() }
     }
 
-    /// Has a slot for each call, as `name`.
-    pub(crate) fn sharing(self, slots: Arc<Slots>, name: String) -> Client {
-        Client { calls: Calls::Shared(slots, name), ..self }
-    }
-
-    /// Sends a request, with a path for its URI, and reads the body of a success. To wait for others is part of
-    /// the call's time: each has a connection, which a service that hangs holds as long. When an idle connection
+    /// Sends a request, with a path for its URI, and reads the body of a success. When an idle connection
     /// turns out to be broken, a new one is opened for a request that was not sent, or that is safe to send
     /// twice; a POST that may have arrived is not repeated.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, request: Request<Full<Bytes>>, bounds: Bounds) -> Result<Bytes, CallError> {
-        let call = async {
-            let _slot = match &self.calls {
-                // Nobody closes it.
-                Calls::Own(calls) => Either::Left(calls.acquire().await.ok()),
-                Calls::Shared(slots, name) => Either::Right(slots.wait(name).await),
-            };
-            self.exchange(request, bounds.answer).await
-        };
-        tokio::time::timeout(bounds.time, call).await.unwrap_or(Err(CallError::Timeout))
+        match tokio::time::timeout(bounds.time, self.exchange(request, bounds.answer)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(CallError::Timeout),
+        }
     }
 
     async fn exchange(

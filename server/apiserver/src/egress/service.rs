@@ -10,11 +10,14 @@ use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE};
 use hyper::{Request, Uri};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Semaphore;
 
 use super::client::{Bounds, CallError, Client};
 use super::kubeconfig::{Kubeconfig, KubeconfigError};
 use crate::reload::{fingerprint, Fingerprint};
 
+/// Concurrent requests to one service.
+const MAX_IN_FLIGHT: usize = 64;
 /// Largest answer, in bytes.
 const MAX_ANSWER: usize = 3 << 20;
 /// Attempts of a call, and the pause before the second; each later pause is half as long again.
@@ -45,6 +48,7 @@ pub struct Service {
     bounds: Bounds,
     /// Pause before the second attempt.
     backoff: Duration,
+    in_flight: Semaphore,
 }
 
 /// What a kubeconfig says.
@@ -82,6 +86,7 @@ impl Service {
             is_checking: Arc::default(),
             bounds: Bounds { time, answer: MAX_ANSWER },
             backoff: INITIAL_BACKOFF,
+            in_flight: Semaphore::new(MAX_IN_FLIGHT),
         })
     }
 
@@ -125,7 +130,8 @@ impl Service {
         Service { backoff, ..self }
     }
 
-    /// Posts a JSON document and returns the answer.
+    /// Posts a JSON document and returns the answer. Waiting for other requests counts as part of the call's
+    /// time.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -170,7 +176,11 @@ impl Service {
         *request.uri_mut() = loaded.path.clone();
         request.headers_mut().insert(CONTENT_TYPE, JSON);
         request.headers_mut().insert(ACCEPT, JSON);
-        loaded.client.call(request, self.bounds).await
+        let begun = tokio::time::Instant::now();
+        let permit = tokio::time::timeout(self.bounds.time, self.in_flight.acquire()).await;
+        let Ok(Ok(_permit)) = permit else { return Err(CallError::Timeout) };
+        let time = self.bounds.time.saturating_sub(begun.elapsed());
+        loaded.client.call(request, Bounds { time, ..self.bounds }).await
     }
 }
 

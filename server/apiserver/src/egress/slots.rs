@@ -9,6 +9,8 @@ use plinth_api::{split_service_account, User, MASTERS_GROUP, SERVICE_ACCOUNTS_GR
 use smol_str::SmolStr;
 use tokio::sync::Notify;
 
+/// The namespace of the system's own service accounts.
+const SYSTEM_NAMESPACE: &str = "kube-system";
 /// Of all slots, the part that is kept for administrators.
 const KEPT: usize = 8;
 
@@ -58,15 +60,16 @@ impl SharedSlots {
     }
 
     /// A slot for a request of `user`. The service accounts of a namespace share theirs: whoever may create
-    /// one may create as many as they like.
+    /// one may create as many as they like. Those of the system's namespace do not: who may there is an
+    /// administrator, and its controllers are many.
     pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
         let slots = if is_long_running { &self.long_running } else { &self.requests };
         let is_administrator = user.is_in(MASTERS_GROUP);
         match split_service_account(&user.name) {
-            Some((namespace, _)) => {
+            Some((namespace, _)) if namespace != SYSTEM_NAMESPACE => {
                 slots.take(&format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"), is_administrator)
             }
-            None => slots.take(&user.name, is_administrator),
+            _ => slots.take(&user.name, is_administrator),
         }
     }
 
@@ -182,5 +185,8 @@ mod tests {
         let first: Vec<Slot> = (0..).map_while(|n| slots.take(&of("first", n), true)).collect();
         assert_eq!(first.len(), 7);
         assert!(slots.take(&of("second", 0), true).is_some());
+        drop(first);
+        let system: Vec<Slot> = (0..).map_while(|n| slots.take(&of(SYSTEM_NAMESPACE, n), true)).collect();
+        assert_eq!(system.len(), 14);
     }
 }

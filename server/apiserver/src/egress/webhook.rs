@@ -1,6 +1,7 @@
 //! Calls webhooks described by an API object: `clientConfig` of admission and conversion webhooks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -20,6 +21,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
 /// Upstream's User-Agent towards webhooks.
 const UPSTREAM_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
+
+/// Longest wait for other calls: two of the longest that an admission webhook may take.
+const SLOT_WAIT: Duration = Duration::from_secs(60);
 
 /// Why a webhook call failed.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +49,9 @@ pub enum WebhookError {
         url: String,
         source: CallError,
     },
+    /// It was not called: for too long, others have all the slots that it may have.
+    #[error("too many calls of webhooks are under way")]
+    Busy,
     /// An error status. Its text is not shown to the client: the webhook may belong to another party.
     #[error("Post {url:?}: the server answered {status}")]
     Refused {
@@ -128,7 +135,8 @@ impl Webhooks {
         Webhooks { resolver, clients: ClientCache::default(), calls: Slots::new(most) }
     }
 
-    /// Calls the webhook of a `clientConfig`; the answer may be any JSON.
+    /// Calls the webhook of a `clientConfig`; the answer may be any JSON. To wait for other calls is no part of
+    /// the call's time: the webhook has not failed.
     ///
     /// # Errors
     /// [`WebhookError`].
@@ -147,6 +155,9 @@ impl Webhooks {
             Ok(address) => address,
             Err(source) => return Err(WebhookError::Service { url, source }),
         };
+        let holder = format!("{address} {}", target.name);
+        let slot = tokio::time::timeout(SLOT_WAIT, self.calls.wait(&holder)).await;
+        let _slot = slot.map_err(|_| WebhookError::Busy)?;
         let client = self.client(&target, address, config.str_at(&["caBundle"]).unwrap_or_default())?;
         let mut body = Vec::with_capacity(4096);
         json::write_untyped(review, &mut body);
@@ -183,7 +194,7 @@ impl Webhooks {
                 tls: Some((config, key.name.clone())),
                 authorization: None,
             };
-            Ok(Client::new(origin).sharing(self.calls.clone(), format!("{} {}", key.address, key.name)))
+            Ok(Client::new(origin))
         })
     }
 }

@@ -27,7 +27,7 @@ use super::call::Call;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
 use super::{conversions, matching, mutated};
-use plinth_api::{metadata_text, record_step, timed, ApiError, Layer};
+use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
@@ -240,7 +240,7 @@ pub(super) async fn validate(
         let (place, uid, invocation, answer, time) = ended.map_err(ApiError::internal)?;
         record_step(Layer::ValidatingWebhooks, time);
         slowest = slowest.max(time);
-        let answer = answer.and_then(|review| review::answer(review, &uid, false));
+        let answer = answer.and_then(|review| decode(review, &uid, false));
         let answer = apply_failure_policy(call, &invocation, answer);
         let called = (&answer).into();
         let judged = answer.and_then(|answer| match answer {
@@ -391,19 +391,36 @@ async fn call_webhook(
 ) -> Result<Option<Answer>, ApiError> {
     let Prepared::Call { uid, review } = prepare(call, invocation, object).await? else { return Ok(None) };
     let answer = post(&call.cx.server, invocation, &review).await;
-    apply_failure_policy(call, invocation, answer.and_then(|review| review::answer(review, &uid, mutating)))
+    apply_failure_policy(call, invocation, answer.and_then(|review| decode(review, &uid, mutating)))
 }
 
-/// Sends the request; the error is formatted as upstream does.
-async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, String> {
+fn decode(review: Value, uid: &str, mutating: bool) -> Result<Answer, Unanswered> {
+    review::answer(review, uid, mutating).map_err(Unanswered::Failed)
+}
+
+/// Why a webhook has not answered.
+enum Unanswered {
+    /// It was not called, whatever its failure policy is: a user's own load must not get past it.
+    NotCalled(ApiError),
+    /// It has failed; formatted as upstream does.
+    Failed(String),
+}
+
+/// Sends the request.
+async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, Unanswered> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: MAX_RESPONSE };
     server.reader.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| {
         match error {
             WebhookError::Url(_) | WebhookError::Authorities(_) => {
-                format!("could not get REST client: {error}")
+                Unanswered::Failed(format!("could not get REST client: {error}"))
             }
-            error => format!("failed to call webhook: {error}"),
+            WebhookError::Busy => {
+                let why = format!("webhook {:?} was not called: {error}", invocation.name());
+                let refusal = ApiError::new(429, Reason::TooManyRequests, why).retry_after(1);
+                Unanswered::NotCalled(refusal)
+            }
+            error => Unanswered::Failed(format!("failed to call webhook: {error}")),
         }
     })
 }
@@ -412,7 +429,7 @@ async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Resul
 fn apply_failure_policy(
     call: &Call<'_>,
     invocation: &Invocation,
-    answer: Result<Answer, String>,
+    answer: Result<Answer, Unanswered>,
 ) -> Result<Option<Answer>, ApiError> {
     match answer {
         Ok(answer) => {
@@ -426,11 +443,12 @@ fn apply_failure_policy(
             }
             Ok(Some(answer))
         }
-        Err(why) if invocation.ignores_failure() => {
+        Err(Unanswered::NotCalled(refusal)) => Err(refusal),
+        Err(Unanswered::Failed(why)) if invocation.ignores_failure() => {
             tracing::warn!(webhook = invocation.name(), error = why, "failed calling webhook, failing open");
             Ok(None)
         }
-        Err(why) => Err(invocation.failure(&why)),
+        Err(Unanswered::Failed(why)) => Err(invocation.failure(&why)),
     }
 }
 
