@@ -67,7 +67,7 @@ async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 /// Makes a node whose kubelet has that port, and the pod `p` on it; returns the node's name.
-async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value) -> String {
+pub(super) async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value) -> String {
     let node = unique("node");
     create(client, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
     let status = json!({"status": {
