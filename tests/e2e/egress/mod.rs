@@ -13,6 +13,7 @@ mod admission_webhooks;
 mod auth_webhooks;
 mod kubelets;
 mod logs;
+mod proxies;
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> (u16, Value, String) {
     let answer = plinth_tests::requests::send(client, method, path, body).await;

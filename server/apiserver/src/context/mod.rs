@@ -6,6 +6,7 @@ mod replica;
 mod server;
 mod transaction_parts;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -60,6 +61,8 @@ pub struct Context {
     pub upgrade: Option<Upgrade>,
     /// When the request gives up waiting for other replicas.
     pub deadline: Option<Instant>,
+    /// The address of the client; `None` for requests of the server's own.
+    pub client: Option<IpAddr>,
     /// Method and address as they were sent, for requests that are passed on.
     pub method: Method,
     /// See `method`.
@@ -175,6 +178,7 @@ impl Context {
             kind_handler: (server.kind_handler)(resource),
             upgrade: None,
             deadline: Instant::now().checked_add(OWN_REQUEST_TIMEOUT),
+            client: None,
             method: Method::GET,
             uri: Uri::default(),
             protocol: Version::default(),

@@ -1,17 +1,20 @@
 //! Requests that are forwarded to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
 //! `options` decodes the query, `log_options` validates those of a log, `location` resolves the destination,
-//! `log_answer` reads a log, which `log_messages` sends over WebSocket, `forward` forwards HTTP or splices an upgraded connection (SPDY, WebSocket),
-//! `redirect` keeps redirects of proxied servers below the proxy. Links in proxied HTML are not rewritten.
+//! `log_answer` reads a log, which `log_messages` sends over WebSocket, `forward` forwards HTTP or splices an
+//! upgraded connection (SPDY, WebSocket), `proxied` keeps redirects of proxied servers below the proxy, and
+//! `html_body` and `html_links` the links in their pages.
 //! Upstream: kubernetes `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
 mod forward;
+mod html_body;
+mod html_links;
 mod location;
 mod log_answer;
 mod log_messages;
 mod log_options;
 mod options;
-mod redirect;
+mod proxied;
 
 use std::borrow::Cow;
 
