@@ -23,7 +23,7 @@ use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::Representation;
 use crate::stored_objects::read;
-use plinth_api::{ApiError, Query, User, Verb, MASTERS_GROUP, SERVER_USER};
+use plinth_api::{ApiError, Query, User, Verb, AUTHENTICATED_GROUP, MASTERS_GROUP, SERVER_USER};
 use plinth_http::Upgrade;
 use plinth_registry::{object_key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
@@ -148,6 +148,33 @@ impl Context {
     /// see. The request itself stays authorized.
     pub fn acting_as(self, user: User) -> Context {
         Context { user: Arc::new(user), ..self }
+    }
+
+    /// The same request of the server's own, recorded.
+    pub(crate) fn recorded_by(&self, audit: crate::audit::Recorder) -> Context {
+        Context {
+            server: self.server.clone(),
+            registry: self.registry.clone(),
+            info: self.info.clone(),
+            query: self.query.clone(),
+            raw_query: self.raw_query.clone(),
+            headers: self.headers.clone(),
+            user: self.user.clone(),
+            resource: self.resource.clone(),
+            kind_handler: self.kind_handler,
+            upgrade: None,
+            deadline: self.deadline,
+            client: self.client,
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            protocol: self.protocol,
+            warnings: self.warnings.clone(),
+            seat: self.seat.clone(),
+            slot: self.slot.clone(),
+            audit,
+            meter: None,
+            reads_may_be_stale: AtomicBool::new(self.reads_may_be_stale()),
+        }
     }
 
     /// The same request of the server's own for a subresource.
@@ -348,7 +375,7 @@ impl Context {
 
 /// As whom the server itself writes.
 fn server_user() -> User {
-    User::new(SERVER_USER, &[MASTERS_GROUP])
+    User::new(SERVER_USER, &[AUTHENTICATED_GROUP, MASTERS_GROUP])
 }
 
 /// The namespace part of an object's key.
