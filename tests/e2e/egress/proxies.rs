@@ -1,5 +1,5 @@
-//! Servers behind the proxies of pods, services and nodes: what they are sent of the client, and the links and
-//! redirects in their answers.
+//! Servers behind the proxies of pods, services and nodes: what they are sent of the client, and the links
+//! and redirects in their answers.
 //!
 //! Such a server has no address of loopback, so the tests run once more in a network of their own.
 

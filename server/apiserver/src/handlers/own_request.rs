@@ -28,7 +28,7 @@ pub(super) struct OwnRequest<'a> {
 
 impl<'a> OwnRequest<'a> {
     /// A request with that verb for what `given` names.
-    pub fn new(given: &'a Context, verb: Verb) -> OwnRequest<'a> {
+    pub(super) fn new(given: &'a Context, verb: Verb) -> OwnRequest<'a> {
         let audit = match given.server.audit.is_on() {
             true => recorder(given, verb),
             false => Recorder::default(),
@@ -38,23 +38,23 @@ impl<'a> OwnRequest<'a> {
     }
 
     /// What to process it with.
-    pub fn cx(&self) -> &Context {
+    pub(super) fn cx(&self) -> &Context {
         self.recorded.as_deref().unwrap_or(self.given)
     }
 
-    pub fn is_recorded(&self) -> bool {
+    pub(super) fn is_recorded(&self) -> bool {
         self.recorded.is_some()
     }
 
     /// Records that this object is about to be written.
-    pub async fn begin_write(&self, object: &Value) {
+    pub(super) async fn begin_write(&self, object: &Value) {
         let Some(cx) = &self.recorded else { return };
         self.begin().await;
         cx.audit.request_object(object, |object| cx.resource.strategy.default(object));
     }
 
     /// Records that something is about to be deleted, with these options.
-    pub async fn begin_delete(&self, mut options: Map) {
+    pub(super) async fn begin_delete(&self, mut options: Map) {
         let Some(cx) = &self.recorded else { return };
         self.begin().await;
         options.insert("kind", "DeleteOptions");
@@ -71,7 +71,7 @@ impl<'a> OwnRequest<'a> {
     }
 
     /// Records the outcome: what a client would be answered.
-    pub async fn end<T>(
+    pub(super) async fn end<T>(
         self,
         outcome: &Result<T, ApiError>,
         answer: impl FnOnce(&Context, &T) -> Result<Response<Body>, ApiError>,

@@ -1,6 +1,6 @@
-//! Served versions that are not the stored one. `v1beta2` has the form of `v1`. In `v1beta1` a request has the
-//! members of `exactly` itself, and a device has its own in `basic`: rules convert it first, so that errors
-//! name the fields of `v1`, as upstream's do.
+//! Served versions that are not the stored one. `v1beta2` has the form of `v1`. In `v1beta1` a request has
+//! the members of `exactly` itself, and a device has its own in `basic`: rules convert it first, so that
+//! errors name the fields of `v1`, as upstream's do.
 //!
 //! Upstream: kubernetes `pkg/apis/resource/v1beta1/conversion.go`.
 

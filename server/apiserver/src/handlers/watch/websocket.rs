@@ -1,5 +1,5 @@
-//! A watch over WebSocket: one message per event, text for JSON and binary otherwise. Errors of the watch have
-//! been answered before the upgrade, or are ERROR events.
+//! A watch over WebSocket: one message per event, text for JSON and binary otherwise. Errors of the watch
+//! have been answered before the upgrade, or are ERROR events.
 //!
 //! Upstream: k8s.io/apiserver `pkg/endpoints/handlers/watch.go` (`HandleWS`).
 

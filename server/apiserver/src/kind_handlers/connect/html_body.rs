@@ -1,5 +1,5 @@
-//! The body of a proxied page, its links changed while it is sent: as text, or compressed with gzip or deflate
-//! as it came. Other encodings are not read.
+//! The body of a proxied page, its links changed while it is sent: as text, or compressed with gzip or
+//! deflate as it came. Other encodings are not read.
 
 use std::io::{self, Write};
 use std::pin::Pin;

@@ -1,7 +1,8 @@
 //! Links in HTML that passes by. What needs no change passes as it is, and what is no HTML, too: an element
 //! that has no end within [`MAX_TAG`] bytes is text.
 //!
-//! Upstream: k8s.io/apimachinery `pkg/util/proxy/transport.go` (`rewriteHTML`), golang.org/x/net/html `token.go`.
+//! Upstream: k8s.io/apimachinery `pkg/util/proxy/transport.go` (`rewriteHTML`), golang.org/x/net/html
+//! `token.go`.
 
 use std::io::{self, Write};
 use std::ops::Range;

@@ -1,5 +1,6 @@
-//! The log of a container as its client gets it: text, with nothing of what else the kubelet says, or messages
-//! over WebSocket. An answer that is no log is an error of this server's, with the kubelet's words.
+//! The log of a container as its client gets it: text, with nothing of what else the kubelet says, or
+//! messages over WebSocket. An answer that is no log is an error of this server's, with the kubelet's
+//! words.
 //!
 //! Upstream: k8s.io/apiserver `pkg/registry/generic/rest` (`LocationStreamer`, `GenericHttpResponseChecker`),
 //! `pkg/endpoints/handlers/responsewriters` (`StreamObject`), k8s.io/apimachinery `pkg/api/errors`

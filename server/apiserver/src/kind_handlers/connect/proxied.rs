@@ -1,5 +1,5 @@
-//! A request to a proxied server: what that and its client know of each other. Links and redirects to pages of
-//! the server lead below the proxy's path.
+//! A request to a proxied server: what that and its client know of each other. Links and redirects to pages
+//! of the server lead below the proxy's path.
 //!
 //! Upstream: k8s.io/apimachinery `pkg/util/proxy/transport.go` (`RoundTrip`, `rewriteURL`).
 
