@@ -212,6 +212,9 @@ async fn pages_of_proxied_servers_lead_below_the_proxy() {
         let expected = "connection: Upgrade\ncontent-length: 0\nhost: x\nupgrade: x\n\
                         x-forwarded-for: 192.0.2.1, 127.0.0.1\n";
         assert_eq!((code, &*text), (400, expected), "{proxy}");
+        let page = "x?status=400&body=&content-type=text/html";
+        let (code, text) = upgrade(&server.endpoint(), &format!("{proxy}/{page}"), lines).await;
+        assert_eq!((code, &*text), (400, PAGE), "{proxy}");
     }
 }
 

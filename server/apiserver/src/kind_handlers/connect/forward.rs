@@ -45,9 +45,10 @@ pub(super) async fn forward(
     let is_proxy_header = |name: &HeaderName| cx.server.authenticator.is_proxy_header(name);
     *request.headers_mut() = headers(&cx.headers, &destination, is_proxy_header)?;
     forward::append_client(request.headers_mut(), cx.client);
+    let is_upgrade = upgrade.is_some();
     let proxied = destination.guarded.then(|| Proxied::of(cx, &destination));
     if let Some(proxied) = &proxied {
-        proxied.set_headers(request.headers_mut(), upgrade.is_some());
+        proxied.set_headers(request.headers_mut(), is_upgrade);
     }
     let Connected { mut sender, slot } = match connect(cx, &destination).await {
         Ok(connected) => connected,
@@ -71,7 +72,7 @@ pub(super) async fn forward(
             forward::response_headers(&mut parts.headers);
             // The connection lives as long as its body.
             let body = ForwardedBody::new(body, (sender, slot));
-            let body = match proxied {
+            let body = match proxied.filter(|_| !is_upgrade) {
                 Some(proxied) if !proxied.redirect(&mut parts.headers)? => {
                     change_links(&mut parts.headers, proxied, body)
                 }
