@@ -16,6 +16,7 @@
 //! | [`module_graph`] | which module of a crate imports which |
 //! | [`object_store`] | an S3-compatible store |
 //! | [`refusal`] | assertions about error answers |
+//! | [`websocket`] | a client over WebSocket |
 //!
 //! Tests are independent and run in parallel: on the shared server each works in a namespace of
 //! its own and gives cluster-scoped objects a name of its own; whoever stops servers starts its own.
@@ -48,6 +49,7 @@ pub mod remote_api;
 pub mod requests;
 pub mod samples;
 pub mod server;
+pub mod websocket;
 
 /// The interval at which [`eventually`] polls, and the number of polls after which it fails.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

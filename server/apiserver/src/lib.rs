@@ -64,3 +64,4 @@ mod served_resource;
 pub mod stored_objects;
 pub mod token_bucket;
 pub mod traces;
+mod websocket;

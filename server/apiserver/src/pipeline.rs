@@ -462,8 +462,7 @@ async fn serve(
             let (method, uri, protocol) = (parts.method, parts.uri, parts.version);
             let query = query?;
             let raw_query = uri.query().map(str::to_owned);
-            let headers = parts.headers;
-            let Sender { user, deadline, .. } = sender;
+            let Sender { user, deadline, origin, .. } = sender;
             // Boxed: it is passed by value through several futures and would take room in each.
             let cx = Box::new(Context {
                 server: server.clone(),
@@ -471,12 +470,13 @@ async fn serve(
                 info,
                 query,
                 raw_query,
-                headers,
+                headers: parts.headers,
                 user,
                 kind_handler: (server.kind_handler)(&resource),
                 resource,
                 upgrade,
                 deadline,
+                client: Some(origin.connection.remote),
                 method,
                 uri,
                 protocol,

@@ -50,7 +50,6 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'=')
     .remove(b'@');
 
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -235,20 +234,13 @@ fn set_headers(
         let spelled = forward::dashed(name);
         ["authorization", "proxy-authorization", "expect"].contains(&&*spelled)
             || spelled.starts_with("impersonate-")
+            || forward::is_forwarded_in_disguise(name)
             || server.authenticator.is_proxy_header(name)
     });
     remote::set_user(headers, forwarding.user)?;
     headers.insert(audit::HEADER, forwarding.audit_id.clone());
-    let before: Vec<&str> =
-        headers.get_all(&FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
-    let client = forwarding.client.to_string();
-    let addresses = before.into_iter().chain([client.as_str()]).collect::<Vec<_>>().join(", ");
-    for (name, text) in [
-        (FORWARDED_FOR, addresses.as_str()),
-        (FORWARDED_HOST, host),
-        (FORWARDED_PROTO, "https"),
-        (FORWARDED_URI, target.path()),
-    ] {
+    forward::append_client(headers, Some(forwarding.client));
+    for (name, text) in [(FORWARDED_HOST, host), (FORWARDED_PROTO, "https"), (FORWARDED_URI, target.path())] {
         let value =
             HeaderValue::try_from(text).map_err(|error| RemoteError::Unreachable(error.to_string()))?;
         headers.insert(name, value);

@@ -9,10 +9,6 @@ use plinth_codec::schema::{self, GVK};
 
 use super::go_bool::parse_bool;
 
-/// What upstream can serve in v1.36 with its default feature gates, and this server cannot
-/// (docs/feature-gates.md).
-const UNIMPLEMENTED: &[(&str, &str)] = &[("resource.k8s.io", "v1beta1")];
-
 /// Every form of a version that a built-in group has had.
 const VERSIONS: &[&str] = &["v1", "v2", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3"];
 
@@ -24,7 +20,7 @@ const STABILITIES: [(&str, fn(&str) -> bool); 4] = [
     ("api/alpha", |version| version.contains("alpha")),
 ];
 
-/// A value of the flag that upstream refuses, in its words, or that asks for what is not implemented.
+/// A value of the flag that upstream refuses, in its words.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the variants are what is wrong; their texts say it
 pub enum RuntimeConfigError {
@@ -44,8 +40,6 @@ pub enum RuntimeConfigError {
         "invalid key {key}: group/version/resource and resource is always lowercase plural, not {resource:?}"
     )]
     Resource { key: String, resource: String },
-    #[error("{0}: this version is not implemented; leave it out")]
-    Unimplemented(String),
 }
 
 /// Which built-in APIs are served.
@@ -76,7 +70,7 @@ impl ApiEnablementOptions {
     /// The resources that the flag selects.
     ///
     /// # Errors
-    /// When it names what does not exist, or is not implemented.
+    /// When it names what does not exist.
     pub fn enabled(&self) -> Result<Table, RuntimeConfigError> {
         let pairs = self.runtime_config.iter().flat_map(|list| list.split(','));
         let pairs =
@@ -174,9 +168,6 @@ impl Preferences {
             let (key, resource) = (key.to_owned(), resource.to_owned());
             return Err(RuntimeConfigError::Resource { key, resource });
         }
-        if is_on && UNIMPLEMENTED.contains(&(group, version)) {
-            return Err(RuntimeConfigError::Unimplemented(key.to_owned()));
-        }
         let (group, version) = (group.to_owned(), version.to_owned());
         match resource {
             None => self.versions.insert((group, version), is_on),
@@ -230,6 +221,7 @@ mod tests {
         assert!(serves(&apis, "storage.k8s.io", "v1beta1", "volumeattributesclasses"));
         assert!(!serves(&apis, "admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicies"));
         assert!(serves(&apis, "resource.k8s.io", "v1beta2", "devicetaintrules"));
+        assert!(serves(&apis, "resource.k8s.io", "v1beta1", "resourceslices"));
         assert!(!serves(&apis, "resource.k8s.io", "v1alpha3", "devicetaintrules"));
         // A group that is off as a whole.
         assert!(!apis.groups.iter().any(|group| group.name == "internal.apiserver.k8s.io"));
@@ -251,10 +243,6 @@ mod tests {
             ("a/b/c/d=true", "runtime-config invalid key a/b/c/d"),
             ("example.com/v1=true,api/legacy=true", "unknown api groups api/legacy,example.com/v1"),
             ("api/beta=maybe", "invalid value api/beta=maybe"),
-            (
-                "resource.k8s.io/v1beta1/resourceclaims=true",
-                "resource.k8s.io/v1beta1/resourceclaims: this version is not implemented; leave it out",
-            ),
             ("apps/v7=true", "group version apps/v7 that has not been registered"),
             (
                 "apps/v1=yes",

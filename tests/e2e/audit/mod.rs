@@ -9,6 +9,7 @@ use serde_json::Value;
 mod annotations;
 mod backends;
 mod events;
+mod own_requests;
 mod policy;
 
 /// Everything but the server's own requests and health probes.
@@ -24,8 +25,12 @@ struct Audited {
 
 impl Audited {
     async fn start(flags: &[&str]) -> Audited {
+        Audited::start_with(POLICY, flags).await
+    }
+
+    async fn start_with(rules: &str, flags: &[&str]) -> Audited {
         let dir = tempfile::tempdir().expect("directory");
-        std::fs::write(dir.path().join("policy.yaml"), POLICY).expect("policy");
+        std::fs::write(dir.path().join("policy.yaml"), rules).expect("policy");
         let policy = format!("--audit-policy-file={}", dir.path().join("policy.yaml").display());
         let log = format!("--audit-log-path={}", dir.path().join("audit.log").display());
         let server = TestServer::start(&[&[policy.as_str(), log.as_str()][..], flags].concat()).await;

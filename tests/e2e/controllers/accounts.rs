@@ -78,6 +78,11 @@ async fn controllers_write_as_their_upstream_accounts() {
     };
     until("CREATE serviceaccounts default", "service-account-controller").await;
     until("CREATE configmaps kube-root-ca.crt", "root-ca-cert-publisher").await;
+    // What the webhook has seen is not written yet, and a token of no account is deleted.
+    eventually("the account is there", || async {
+        send(&client, "GET", &path("serviceaccounts/default"), &Value::Null).await.code == 200
+    })
+    .await;
     let annotations = json!({"kubernetes.io/service-account.name": "default"});
     let secret = json!({"metadata": {"name": "s", "annotations": annotations}, "type": "kubernetes.io/service-account-token"});
     create(&client, &path("secrets"), &secret).await;

@@ -64,7 +64,7 @@ async fn kubelet(mut request: Request<Incoming>) -> Response<Full<Bytes>> {
 }
 
 /// Makes a node whose kubelet has that port, and the pod `p` on it; returns the node's name.
-async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value) -> String {
+pub(super) async fn pod_on_node(client: &Client, pods: &str, port: u16, containers: &Value) -> String {
     let node = unique("node");
     create(client, "/api/v1/nodes", &json!({"metadata": {"name": node}})).await;
     let status = json!({"status": {
@@ -188,7 +188,9 @@ async fn a_stream_is_an_upgrade_at_both_ends() {
     let names = "impersonate_user: root\r\nx_remote_group: a\r\nproxy_authorization: x\r\nx-own: 1\r\n";
     let path = format!("{pods}/p/attach?container=a&stdin=1&command=sh&tailLines=x");
     let (code, text) = upgrade(&endpoint, &path, &format!("{SPDY}{names}")).await;
-    let expected = format!("/attach/{namespace}/p/a?input=1 connection content-length host upgrade x-own");
+    let expected = format!(
+        "/attach/{namespace}/p/a?input=1 connection content-length host upgrade x-forwarded-for x-own"
+    );
     let mut words: Vec<&str> = text.split(' ').collect();
     words[1..].sort_unstable();
     assert_eq!((code, words.join(" ")), (404, expected));

@@ -12,6 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 mod admission_webhooks;
 mod auth_webhooks;
 mod kubelets;
+mod logs;
+mod proxies;
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> (u16, Value, String) {
     let answer = plinth_tests::requests::send(client, method, path, body).await;

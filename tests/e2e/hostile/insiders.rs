@@ -180,7 +180,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     // own credentials, and not one more to the kubelet. Users named in headers are ignored there.
     let mut stream = endpoint.stream(Protocol::Http1).await.expect("connection");
     let upgrade = "connection: Upgrade, X-Hop\r\nupgrade: SPDY/3.1\r\nx-hop: 1\r\n";
-    let names = "impersonate-uid: \r\nx-remote-user: root\r\nx-remote-group: system:masters\r\nx-forwarded-for: 10.0.0.1\r\nx-own: 1\r\n";
+    let names = "impersonate-uid: \r\nx-remote-user: root\r\nx-remote-group: system:masters\r\nx_forwarded_for: 10.0.0.1\r\nx-own: 1\r\n";
     say(&mut stream, &format!("POST {PODS}/p/exec?container=a&command=id HTTP/1.1\r\nhost: x\r\nauthorization: Bearer proxies\r\n{upgrade}{names}content-length: 0\r\n\r\n")).await;
     let answer = head(&mut stream).await;
     assert!(
@@ -195,7 +195,7 @@ async fn a_connection_is_taken_over_only_when_both_ends_say_so() {
     let [(asked_for, headers)] = first.as_slice() else { panic!("{first:?}") };
     assert_eq!(asked_for, "/exec/n/p/a?command=id");
     let unwanted = |name: &&String| {
-        ["authorization", "x-hop", "x-forwarded-for"].contains(&name.as_str())
+        ["authorization", "x-hop", "x_forwarded_for"].contains(&name.as_str())
             || name.starts_with("impersonate-")
             || name.starts_with("x-remote-")
     };

@@ -127,7 +127,7 @@ async fn optional_versions_take_objects() {
         ),
         (
             "resource.k8s.io",
-            &["v1beta2", "v1"],
+            &["v1beta1", "v1beta2", "v1"],
             "deviceclasses",
             json!({ "kind": "DeviceClass", "spec": { "extendedResourceName": "example.com/d" } }),
         ),
@@ -157,9 +157,95 @@ async fn optional_versions_take_objects() {
         send(&client, "POST", "/apis/coordination.k8s.io/v1beta1/namespaces/default/leasecandidates", &bad)
             .await;
     assert_eq!((refused.code, refused.fields()), (422, vec!["spec.binaryVersion"]));
+    devices_of_v1beta1_have_a_form_of_their_own(&client).await;
     clients_of_deprecated_versions_are_warned(&client).await;
     storage_versions_name_what_servers_store(&client).await;
     server.terminate().await.expect("end");
+}
+
+/// The same objects in both forms, errors in the words of `v1`, and no right that the other form hides.
+async fn devices_of_v1beta1_have_a_form_of_their_own(client: &Client) {
+    let path = |version: &str, collection: &str| format!("/apis/resource.k8s.io/{version}/{collection}");
+    let object = |version: &str, kind: &str, name: &str, spec: &Value| {
+        json!({ "apiVersion": format!("resource.k8s.io/{version}"), "kind": kind,
+            "metadata": { "name": name }, "spec": spec })
+    };
+    let one = json!({ "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1,
+        "selectors": [{ "cel": { "expression": "true" } }] });
+    let any = json!({ "name": "x", "deviceClassName": "c", "allocationMode": "ExactCount", "count": 1 });
+    let mut flat = one.clone();
+    flat["name"] = json!("r");
+    let alternatives = json!({ "name": "s", "firstAvailable": [any] });
+    let mut without_class = alternatives.clone();
+    without_class["deviceClassName"] = json!("");
+    let old_claim = json!({ "devices": { "requests": [flat, without_class] } });
+    let new_claim = json!({ "devices": { "requests": [{ "name": "r", "exactly": one }, alternatives] } });
+    let device = json!({ "attributes": { "model": { "string": "m" } }, "capacity": { "memory": { "value": "1Gi" } },
+        "taints": [{ "key": "k", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z" }] });
+    let mut flat = device.clone();
+    flat["name"] = json!("d");
+    let slice = |devices: Value| {
+        json!({ "driver": "d.example.com", "nodeName": "n", "devices": devices,
+            "pool": { "name": "p", "generation": 1, "resourceSliceCount": 1 } })
+    };
+    let (old_slice, new_slice) = (slice(json!([{ "name": "d", "basic": device }])), slice(json!([flat])));
+    let template = |spec: &Value| json!({ "spec": spec, "metadata": {} });
+    for (collection, kind, old, new) in [
+        ("namespaces/default/resourceclaims", "ResourceClaim", &old_claim, &new_claim),
+        (
+            "namespaces/default/resourceclaimtemplates",
+            "ResourceClaimTemplate",
+            &template(&old_claim),
+            &template(&new_claim),
+        ),
+        ("resourceslices", "ResourceSlice", &old_slice, &new_slice),
+    ] {
+        for (version, spec) in [("v1beta1", old), ("v1", new)] {
+            let name = format!("of-{version}");
+            let made = create(client, &path(version, collection), &object(version, kind, &name, spec)).await;
+            assert_eq!(&made["spec"], spec, "{kind} {version}");
+            for (other, spec) in [("v1beta1", old), ("v1beta2", new), ("v1", new)] {
+                let path = format!("{}/{name}", path(other, collection));
+                let mut read = send(client, "GET", &path, NULL).await.body;
+                assert_eq!(&read["spec"], spec, "{kind} {version} {other}");
+                // Neither the other form nor its defaults are a change.
+                read["metadata"]["labels"] = json!({ "by": other });
+                let written = send(client, "PUT", &path, &read).await;
+                assert_eq!((written.code, &written.body["spec"]), (200, spec), "{}", written.text);
+                let labels = json!({ "metadata": { "labels": { "patched": other } } });
+                let patched = send(client, "MERGE", &path, &labels).await;
+                assert_eq!((patched.code, &patched.body["spec"]), (200, spec), "{}", patched.text);
+            }
+        }
+    }
+
+    let claims = path("v1beta1", "namespaces/default/resourceclaims");
+    for (request, fields) in [
+        (
+            json!({ "name": "r", "deviceClassName": "c", "count": -1 }),
+            "spec.devices.requests[0].exactly.count",
+        ),
+        (json!({ "name": "r", "count": 1 }), "spec.devices.requests[0].exactly.deviceClassName"),
+        (json!({ "name": "r" }), "spec.devices.requests[0]"),
+        (json!({ "name": "r", "deviceClassName": "c", "firstAvailable": [any] }), "spec.devices.requests[0]"),
+        (
+            json!({ "name": "r", "deviceClassName": "c", "adminAccess": true }),
+            "spec.devices.requests[0].adminAccess",
+        ),
+    ] {
+        let spec = json!({ "devices": { "requests": [request] } });
+        let refused = send(client, "POST", &claims, &object("v1beta1", "ResourceClaim", "bad", &spec)).await;
+        assert_eq!((refused.code, refused.fields()[0]), (422, fields), "{request} {}", refused.text);
+    }
+    let devices = json!([{ "name": "d", "basic": { "attributes": { "a": { "int": 1, "bool": true } } } }]);
+    let bad = object("v1beta1", "ResourceSlice", "bad", &slice(devices));
+    let refused = send(client, "POST", &path("v1beta1", "resourceslices"), &bad).await;
+    assert_eq!(
+        (refused.code, refused.fields()),
+        (422, vec!["spec.devices[0].attributes[a]"]),
+        "{}",
+        refused.text
+    );
 }
 
 async fn clients_of_deprecated_versions_are_warned(client: &Client) {
@@ -218,6 +304,26 @@ async fn clients_of_deprecated_versions_are_warned(client: &Client) {
             "resource.k8s.io/v1beta2/resourceslices",
             "resource.k8s.io/v1beta2 ResourceSlice",
             "1.36+, unavailable in v1.39+",
+        ),
+        (
+            "resource.k8s.io/v1beta1/deviceclasses",
+            "resource.k8s.io/v1beta1 DeviceClass",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "resource.k8s.io/v1beta1/resourceclaims",
+            "resource.k8s.io/v1beta1 ResourceClaim",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "resource.k8s.io/v1beta1/resourceclaimtemplates",
+            "resource.k8s.io/v1beta1 ResourceClaimTemplate",
+            "1.35+, unavailable in v1.38+",
+        ),
+        (
+            "resource.k8s.io/v1beta1/resourceslices",
+            "resource.k8s.io/v1beta1 ResourceSlice",
+            "1.35+, unavailable in v1.38+",
         ),
         (
             "resource.k8s.io/v1alpha3/devicetaintrules",
@@ -375,10 +481,6 @@ fn what_cannot_be_switched_is_refused_with_its_name() {
             "--runtime-config: group version apps/v9 that has not been registered",
         ),
         ("--runtime-config=example.com/v1=true", "--runtime-config: unknown api groups example.com/v1"),
-        (
-            "--runtime-config=resource.k8s.io/v1beta1=true",
-            "--runtime-config: resource.k8s.io/v1beta1: this version is not implemented; leave it out",
-        ),
         ("--feature-gates=Nonesuch=true", "--feature-gates: unrecognized feature gate: Nonesuch"),
         (
             "--feature-gates=HPAScaleToZero=true",

@@ -1,44 +1,17 @@
 //! Watches over WebSocket: a message for each event.
 
-use std::time::Duration;
-
-use futures::{SinkExt, StreamExt};
-use http::{HeaderValue, Request};
+use futures::SinkExt;
+use http::HeaderValue;
 use plinth_benches::api::client::Protocol;
 use plinth_tests::eventually;
-use plinth_tests::server::{shared, Access, TestServer};
+use plinth_tests::server::{shared, TestServer};
+use plinth_tests::websocket::{next, open, request, WITHIN};
 use serde_json::{json, Value};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{client_async, WebSocketStream};
 
 use super::{reader, version};
-
-/// The timeout of a message; only reached in failure.
-const WITHIN: Duration = Duration::from_secs(60);
-
-/// The handshake for a watch, as a client of a browser makes it.
-fn request(server: &Access, path: &str) -> Request<()> {
-    let url = format!("wss://{}{path}", server.endpoint().authority());
-    let mut request = url.into_client_request().expect("a request");
-    request.headers_mut().insert("origin", HeaderValue::from_static("https://example.com"));
-    request
-}
-
-async fn open(
-    server: &Access,
-    request: Request<()>,
-) -> Result<(WebSocketStream<impl AsyncRead + AsyncWrite + Unpin>, http::HeaderMap), Error> {
-    let stream = server.endpoint().stream(Protocol::Http1).await.expect("a connection");
-    client_async(request, stream).await.map(|(socket, response)| (socket, response.headers().clone()))
-}
-
-async fn next<S: AsyncRead + AsyncWrite + Unpin>(socket: &mut WebSocketStream<S>) -> Message {
-    let message = tokio::time::timeout(WITHIN, socket.next()).await.expect("a message in time");
-    message.expect("a message").expect("a proper message")
-}
 
 fn event(message: &Message) -> Value {
     let text = message.to_text().expect("text");
@@ -137,8 +110,14 @@ async fn what_is_refused() {
     let client = reader(server, "socket-refused").await;
     let watch = format!("{}?watch=1", client.collection);
     type Change = fn(&mut http::HeaderMap);
-    let rows: [(&str, String, Change, u16); 5] = [
+    let rows: [(&str, String, Change, u16); 6] = [
         ("no origin", watch.clone(), |headers| drop(headers.remove("origin")), 403),
+        (
+            "an origin that is no URL",
+            watch.clone(),
+            |headers| drop(headers.insert("origin", HeaderValue::from_static("example.com"))),
+            403,
+        ),
         (
             "two subprotocols",
             watch.clone(),

@@ -40,13 +40,14 @@ pub const ORDERED_CRATES: [&str; 19] = [
 ];
 
 /// The modules of the request path (`server/apiserver/src`) from the lowest to the highest.
-pub const REQUEST_PATH: [&str; 29] = [
+pub const REQUEST_PATH: [&str; 30] = [
     "flags",
     "private_files",
     "error_log",
     "request_log",
     "catch_panic",
     "token_bucket",
+    "websocket",
     "large_requests",
     "metrics",
     "traces",

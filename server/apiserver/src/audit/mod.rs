@@ -12,6 +12,7 @@ mod counters;
 mod event;
 mod log;
 pub mod options;
+mod own_requests;
 pub mod policy;
 mod recording;
 mod sinks;
@@ -42,7 +43,7 @@ use options::LogFormat;
 use plinth_api::{ApiError, Latencies, Route, User};
 use plinth_http::Body;
 use policy::{AuditLevel, AuditStage, Policy, PolicyAttributes};
-use recording::{answered_object, Recording};
+use recording::Recording;
 use sinks::Sinks;
 use webhook::AuditWebhook;
 
@@ -329,22 +330,7 @@ impl Recorder {
     /// Records the response; the last event is written when its body has been sent.
     pub async fn answered(self, mut response: Response<Body>, error: Option<&ApiError>) -> Response<Body> {
         let Some(recording) = &self.0 else { return response };
-        let status = error.map(ApiError::to_status);
-        {
-            let mut event = recording.event.lock();
-            let records = event.config.level >= AuditLevel::RequestResponse;
-            let mut answer = match (&status, response.body()) {
-                (Some(status), _) => Some(status.clone()),
-                (None, Body::Full(bytes)) if !bytes.is_empty() => answered_object(bytes, response.headers()),
-                _ => None,
-            };
-            if records {
-                event.response_object = answer.as_ref().and_then(|answer| event.encode_object(answer));
-            }
-            let is_status = |answer: &Value| answer.str_at(&["kind"]) == Some("Status");
-            let status = answer.take().filter(is_status);
-            event.response = Some((response.status().as_u16(), status));
-        }
+        recording.record_response(&response, error);
         // A strict sink counts events that it loses from here on: the request has been served.
         if recording.long_running || recording.unauthenticated {
             let _ = recording.write(AuditStage::ResponseStarted).await;

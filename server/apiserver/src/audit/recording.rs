@@ -4,15 +4,17 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::Arc;
 
 use hyper::header::{HeaderMap, CONTENT_TYPE};
+use hyper::Response;
 use parking_lot::Mutex;
 use plinth_codec::schema::{self, GVK};
 use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
 use super::counters::EventLost;
 use super::event::Event;
-use super::policy::AuditStage;
+use super::policy::{AuditLevel, AuditStage};
 use super::sinks::Sinks;
-use plinth_api::{success_status, Latencies};
+use plinth_api::{success_status, ApiError, Latencies};
+use plinth_http::Body;
 
 /// A recorded request. The lock is held to change or encode the event, never across an await.
 pub(super) struct Recording {
@@ -53,6 +55,35 @@ impl Recording {
             AuditStage::ResponseComplete | AuditStage::Panic => ENDED,
         };
         self.written.fetch_or(written, Ordering::Relaxed);
+    }
+
+    /// Records a response, whose events are still to be written.
+    pub(super) fn record_response(&self, response: &Response<Body>, error: Option<&ApiError>) {
+        let status = error.map(ApiError::to_status);
+        let mut event = self.event.lock();
+        let records = event.config.level >= AuditLevel::RequestResponse;
+        let mut answer = match (&status, response.body()) {
+            (Some(status), _) => Some(status.clone()),
+            (None, Body::Full(bytes)) if !bytes.is_empty() => answered_object(bytes, response.headers()),
+            _ => None,
+        };
+        if records {
+            event.response_object = answer.as_ref().and_then(|answer| event.encode_object(answer));
+        }
+        let is_status = |answer: &Value| answer.str_at(&["kind"]) == Some("Status");
+        let status = answer.take().filter(is_status);
+        event.response = Some((response.status().as_u16(), status));
+    }
+
+    /// Marks the request as one of which nothing is written.
+    pub(super) fn discard(&self) {
+        self.written.fetch_or(ENDED, Ordering::Relaxed);
+    }
+
+    /// Writes the event of a request of the server's own.
+    pub(super) async fn write_own(&self, stage: AuditStage) {
+        self.mark_written(stage);
+        Box::pin(self.sinks.write_own(&self.event, stage)).await;
     }
 
     /// Annotates the latencies of a slow request.

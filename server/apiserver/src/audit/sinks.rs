@@ -89,6 +89,17 @@ impl Sinks {
         outcome
     }
 
+    /// Enqueues an event of a request of the server's own, which waits for space in the log, but for no
+    /// webhook: that may be served by what it is needed for.
+    pub(crate) async fn write_own(&self, event: &Mutex<Event>, stage: AuditStage) {
+        let Some(texts) = self.texts(event, stage) else { return };
+        let mut undelivered = Undelivered { sinks: self, texts };
+        if let Some((log, ..)) = &self.log {
+            // The log counts what it loses.
+            let _ = log.write(&mut undelivered.texts.log).await;
+        }
+    }
+
     /// Enqueues an event without waiting, as at the end of a body. Sinks count what they lose.
     pub(crate) fn write_now(&self, event: &Mutex<Event>, stage: AuditStage) {
         if let Some(mut texts) = self.texts(event, stage) {

@@ -6,6 +6,7 @@ mod replica;
 mod server;
 mod transaction_parts;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::custom_resources::object;
 use crate::large_requests::RequestSlot;
 use crate::representation::Representation;
 use crate::stored_objects::read;
-use plinth_api::{ApiError, Query, User, Verb, MASTERS_GROUP, SERVER_USER};
+use plinth_api::{ApiError, Query, User, Verb, AUTHENTICATED_GROUP, MASTERS_GROUP, SERVER_USER};
 use plinth_http::Upgrade;
 use plinth_registry::{object_key, Registry, ResourceType, StorageForm};
 use plinth_storage::Fetched;
@@ -60,6 +61,8 @@ pub struct Context {
     pub upgrade: Option<Upgrade>,
     /// When the request gives up waiting for other replicas.
     pub deadline: Option<Instant>,
+    /// The address of the client; `None` for requests of the server's own.
+    pub client: Option<IpAddr>,
     /// Method and address as they were sent, for requests that are passed on.
     pub method: Method,
     /// See `method`.
@@ -147,6 +150,33 @@ impl Context {
         Context { user: Arc::new(user), ..self }
     }
 
+    /// The same request of the server's own, recorded.
+    pub(crate) fn recorded_by(&self, audit: crate::audit::Recorder) -> Context {
+        Context {
+            server: self.server.clone(),
+            registry: self.registry.clone(),
+            info: self.info.clone(),
+            query: self.query.clone(),
+            raw_query: self.raw_query.clone(),
+            headers: self.headers.clone(),
+            user: self.user.clone(),
+            resource: self.resource.clone(),
+            kind_handler: self.kind_handler,
+            upgrade: None,
+            deadline: self.deadline,
+            client: self.client,
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            protocol: self.protocol,
+            warnings: self.warnings.clone(),
+            seat: self.seat.clone(),
+            slot: self.slot.clone(),
+            audit,
+            meter: None,
+            reads_may_be_stale: AtomicBool::new(self.reads_may_be_stale()),
+        }
+    }
+
     /// The same request of the server's own for a subresource.
     pub fn at_subresource(self, subresource: &str) -> Context {
         let (namespace, name) = (self.info.namespace.as_str(), self.info.name.as_str());
@@ -175,6 +205,7 @@ impl Context {
             kind_handler: (server.kind_handler)(resource),
             upgrade: None,
             deadline: Instant::now().checked_add(OWN_REQUEST_TIMEOUT),
+            client: None,
             method: Method::GET,
             uri: Uri::default(),
             protocol: Version::default(),
@@ -344,7 +375,7 @@ impl Context {
 
 /// As whom the server itself writes.
 fn server_user() -> User {
-    User::new(SERVER_USER, &[MASTERS_GROUP])
+    User::new(SERVER_USER, &[AUTHENTICATED_GROUP, MASTERS_GROUP])
 }
 
 /// The namespace part of an object's key.

@@ -16,7 +16,7 @@ use super::pool::Pool;
 /// Bytes of an error response's text that are shown.
 const MAX_ERROR_TEXT: usize = 512;
 /// The User-Agent of requests that set none.
-pub(super) const DEFAULT_AGENT: HeaderValue =
+pub(crate) const DEFAULT_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("plinth/", env!("CARGO_PKG_VERSION")));
 
 /// Why a call failed.

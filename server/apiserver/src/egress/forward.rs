@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::{pin, Pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use plinth_http::{Body, BodyError, ChunkStream, Upgrade};
 /// Hop-by-hop headers (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [&str; 7] =
     ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// How long one direction of joined connections goes on after the end of the other one.
 const OTHER_DIRECTION: Duration = Duration::from_secs(5);
 /// How long a connection stands after the end of a response whose request has not ended (net/http: 50 ms in
@@ -63,6 +65,21 @@ pub(crate) fn dashed(name: &HeaderName) -> Cow<'_, str> {
     match name.as_str().contains('_') {
         true => Cow::Owned(name.as_str().replace('_', "-")),
         false => Cow::Borrowed(name.as_str()),
+    }
+}
+
+/// Whether a header says what a proxy has seen, to a server that takes `_` for `-`.
+pub(crate) fn is_forwarded_in_disguise(name: &HeaderName) -> bool {
+    name.as_str().contains('_') && dashed(name).starts_with("x-forwarded-")
+}
+
+/// Adds the address of the client to those of the clients before it.
+pub(crate) fn append_client(headers: &mut HeaderMap, client: Option<IpAddr>) {
+    let before = headers.get_all(&FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let Some(client) = client.map(|client| client.to_string()) else { return };
+    let addresses = before.chain([client.as_str()]).collect::<Vec<_>>().join(", ");
+    if let Ok(value) = HeaderValue::try_from(addresses) {
+        headers.insert(FORWARDED_FOR, value);
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::delete_options::{DeleteOptions, IGNORE_READ_ERROR};
+use super::own_request::{self, OwnRequest};
 use super::respond::{respond, respond_status};
 use super::write::{Attempts, Commit, Committed, Written};
 use super::{list, Context};
@@ -21,7 +22,7 @@ use crate::context::{AdmissionRequest, Operation, TransactionParts};
 use crate::representation::{Item, Representation};
 use crate::selection::Selection;
 use crate::stored_objects::read;
-use plinth_api::{metadata_text, ApiError, Cause, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
+use plinth_api::{metadata_text, ApiError, Cause, Verb, FINALIZER_FOREGROUND, FINALIZER_ORPHAN};
 use plinth_http::{Body, RequestBody};
 use plinth_kinds::DeletionRequest;
 use plinth_registry::{prefix_range, split_key};
@@ -52,20 +53,31 @@ pub(super) async fn delete(cx: Box<Context>, incoming: RequestBody) -> Result<Re
         cx.warnings.add(warning);
     }
     let object_key = cx.info.object_key(&cx.resource)?;
-    match delete_object(&cx, object_key, &cx.info.name, &options).await? {
+    let deleted = delete_object(&cx, object_key, &cx.info.name, &options).await?;
+    answer(&cx, &representation, &options, &deleted)
+}
+
+/// The answer to a deletion.
+fn answer(
+    cx: &Context,
+    representation: &Representation,
+    options: &DeleteOptions,
+    deleted: &Deleted,
+) -> Result<Response<Body>, ApiError> {
+    match deleted {
         Deleted::Gone { last, revision } if cx.resource.strategy.returns_deleted_object => {
             let mut out = Vec::with_capacity(last.len() + 128);
-            representation.object(&Item::new(&last, revision)?, &mut out)?;
+            representation.object(&Item::new(last, *revision)?, &mut out)?;
             Ok(respond(StatusCode::OK, representation.content_type(Shape::Object), out))
         }
-        Deleted::Unreadable => answer_status(&cx, &representation, ""),
+        Deleted::Unreadable => answer_status(cx, representation, ""),
         Deleted::Gone { last, .. } => {
-            let uid = Stored::parse(&last).map_err(ApiError::internal)?.uid().to_owned();
-            answer_status(&cx, &representation, &uid)
+            let uid = Stored::parse(last).map_err(ApiError::internal)?.uid().to_owned();
+            answer_status(cx, representation, &uid)
         }
         Deleted::Pending { value, revision } => {
             let mut out = Vec::with_capacity(value.len() + 128);
-            representation.object(&Item::new(&value, revision)?, &mut out)?;
+            representation.object(&Item::new(value, *revision)?, &mut out)?;
             let code =
                 if options.orphan_dependents == Some(false) { StatusCode::ACCEPTED } else { StatusCode::OK };
             Ok(respond(code, representation.content_type(Shape::Object), out))
@@ -414,6 +426,18 @@ pub async fn delete_all(
     owner: &TerminatingObject,
     admits: Admits,
 ) -> Result<Remaining, ApiError> {
+    let own = OwnRequest::new(cx, Verb::DeleteCollection);
+    let remaining = delete_found(&own, owner, admits).await;
+    own.end(&remaining, |cx, _| own_request::done(cx)).await;
+    remaining
+}
+
+async fn delete_found(
+    own: &OwnRequest<'_>,
+    owner: &TerminatingObject,
+    admits: Admits,
+) -> Result<Remaining, ApiError> {
+    let cx = own.cx();
     let form = storage(cx)?;
     let background =
         DeleteOptions { propagation_policy: Some("Background".into()), ..DeleteOptions::default() };
@@ -424,6 +448,10 @@ pub async fn delete_all(
         // After the snapshot: its objects existed while the owner did, and are identified by UID.
         owner.check(&cx.server.store).await?;
         let (found, next) = step(cx, &snapshot, &range, &Selection::everything()).await?;
+        // What follows from another request has no event, nor has what deletes nothing.
+        if admits == Admits::Yes && !found.is_empty() {
+            own.begin_delete(background.members()).await;
+        }
         for some in found.chunks(DELETIONS) {
             let deletions = some.iter().map(|(object_key, record)| async {
                 let Some((_, name)) = split_key(&form.prefix, cx.resource.row.namespaced, object_key) else {
@@ -469,7 +497,14 @@ pub async fn delete_one(
         resource_version: revision.map(|r| r.get().to_string()),
         ..DeleteOptions::default()
     };
-    delete_object(cx, cx.info.object_key(&cx.resource)?, &cx.info.name, &options).await.map(|_| ())
+    let own = OwnRequest::new(cx, Verb::Delete);
+    own.begin_delete(options.members()).await;
+    let object_key = cx.info.object_key(&cx.resource)?;
+    let deleted = delete_object(own.cx(), object_key, &cx.info.name, &options).await;
+    let answered =
+        |cx: &Context, deleted: &Deleted| answer(cx, &cx.representation(Shape::Object)?, &options, deleted);
+    own.end(&deleted, answered).await;
+    deleted.map(|_| ())
 }
 
 type FoundObjects = Vec<(Bytes, Fetched)>;

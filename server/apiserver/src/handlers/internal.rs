@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
+use hyper::StatusCode;
 use plinth_codec::{json, Value};
 use plinth_engine::{Condition, Transaction};
 
-use super::write::{self, Attempts, Commit, Committed, ManagedFields, Update, Written};
+use super::own_request::{self, OwnRequest};
+use super::write::{self, Attempts, Commit, Committed, ManagedFields, Transform, Update, Updated, Written};
 use crate::context::{Context, Server, TransactionParts};
 use crate::managed_fields;
 use plinth_api::{metadata_text, ApiError, Moment, Reason, Verb};
@@ -20,15 +23,42 @@ pub async fn update(
     cx: &Context,
     transform: &(dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
 ) -> Result<(), ApiError> {
-    let mut transform = |live: Option<&Value>| transform(live);
-    let update = Update {
-        transform: &mut transform,
-        uid_is_precondition: false,
-        creates: false,
-        managed_fields: ManagedFields::Track,
-        shown_as: None,
+    let own = OwnRequest::new(cx, Verb::Update);
+    let outcome = {
+        let mut transform = Recorded { own: &own, transform };
+        let update = Update {
+            transform: &mut transform,
+            uid_is_precondition: false,
+            creates: false,
+            managed_fields: ManagedFields::Track,
+            shown_as: None,
+        };
+        write::update_object(own.cx(), update).await
     };
-    write::update_object(cx, update).await.map(|_| ())
+    own.end(&outcome, |cx, updated| match updated {
+        Updated::Existing(written) => own_request::written(cx, StatusCode::OK, written),
+        Updated::Created(written) => own_request::written(cx, StatusCode::CREATED, written),
+    })
+    .await;
+    outcome.map(|_| ())
+}
+
+/// A change that is recorded where it is one.
+struct Recorded<'a, 'o> {
+    own: &'a OwnRequest<'o>,
+    transform: &'a (dyn Fn(Option<&Value>) -> Result<Value, ApiError> + Send + Sync),
+}
+
+impl Transform for Recorded<'_, '_> {
+    fn make<'b>(&'b mut self, live: Option<&'b Value>) -> BoxFuture<'b, Result<Value, ApiError>> {
+        Box::pin(async move {
+            let tree = (self.transform)(live)?;
+            if self.own.is_recorded() && live != Some(&tree) {
+                self.own.begin_write(&tree).await;
+            }
+            Ok(tree)
+        })
+    }
 }
 
 /// Changes what is stored past admission, validation and managed fields, as upstream does where the server
@@ -80,7 +110,11 @@ pub async fn ensure_as(cx: &Context, tree: Value) -> Result<(), ApiError> {
     }
     let tree = conform(&cx.resource, tree)?;
     let mut source = |_: Option<&Value>| Ok(tree.clone());
-    match write::create_object(cx, &mut source, ManagedFields::Track).await {
+    let own = OwnRequest::new(cx, Verb::Create);
+    own.begin_write(&tree).await;
+    let created = write::create_object(own.cx(), &mut source, ManagedFields::Track).await;
+    own.end(&created, |cx, created| own_request::written(cx, StatusCode::CREATED, created)).await;
+    match created {
         Ok(_) => Ok(()),
         // Somebody else was quicker.
         Err(error) if error.is_already_exists() => Ok(()),
@@ -105,23 +139,35 @@ pub async fn create_together(server: &Arc<Server>, objects: Vec<NewObject>) -> R
         return Ok(());
     }
     let (mut transaction, mut deadline) = (Transaction::new(), None);
-    for NewObject { cx, tree } in objects {
+    let mut recorded = Vec::new();
+    for NewObject { cx, tree } in &objects {
         deadline = cx.deadline;
         let resource = &cx.resource;
-        let mut tree = conform(resource, tree)?;
+        let mut tree = conform(resource, tree.clone())?;
+        let own = OwnRequest::new(cx, Verb::Create);
+        own.begin_write(&tree).await;
         let moment = Moment::present();
         prepare_metadata_create(resource, &mut tree, &moment)?;
         resource.strategy.default(&mut tree);
-        managed_fields::track(&cx, None, &mut tree, &moment.now).await;
+        managed_fields::track(cx, None, &mut tree, &moment.now).await;
         (resource.strategy.prepare_for_create)(&mut tree);
         let key = cx.info.object_key(resource)?;
         let value = encode_object(resource, tree)?;
+        if own.is_recorded() {
+            recorded.push((own, value.clone()));
+        }
         transaction =
-            write::put(&cx, transaction.require(Condition::Absent(key.to_vec().into())), &key, value)?;
+            write::put(cx, transaction.require(Condition::Absent(key.to_vec().into())), &key, value)?;
     }
     let why = "one of the objects exists already";
     let taken = || ApiError::new(409, Reason::AlreadyExists, why);
-    server.store.commit_by(transaction, deadline).await?.map(|_| ()).ok_or_else(taken)
+    let outcome = server.store.commit_by(transaction, deadline).await.and_then(|done| done.ok_or_else(taken));
+    for (own, value) in recorded {
+        let revision = outcome.as_ref().ok().map(|committed| committed.revision);
+        let created = Written { value, revision };
+        own.end(&outcome, |cx, _| own_request::written(cx, StatusCode::CREATED, &created)).await;
+    }
+    outcome.map(|_| ())
 }
 
 /// An object of the server's own in the form that its type gives it.

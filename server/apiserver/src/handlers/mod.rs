@@ -11,6 +11,7 @@ pub(crate) mod delete_options;
 mod get;
 pub mod internal;
 pub mod list;
+mod own_request;
 mod patch;
 pub(crate) mod respond;
 mod scale;

@@ -56,8 +56,11 @@ async fn admin_request(write: Write<'_>, requests: &[&str], errors: &mut Vec<Cau
         return Ok(());
     }
     let requests = write.new.list_at(requests);
-    let is_admin =
-        |request: &Value| request.at(&["exactly", "adminAccess"]).and_then(Value::as_bool) == Some(true);
+    // Requests of v1beta1 have the members of `exactly` themselves.
+    let is_true = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);
+    let is_admin = |request: &Value| {
+        is_true(request.at(&["exactly", "adminAccess"])) || is_true(request.get("adminAccess"))
+    };
     let Some(index) = requests.iter().position(is_admin) else { return Ok(()) };
     let place = format!("spec.devices.requests[{index}].adminAccess");
     if let Some(error) = namespace_forbids(write, &place).await? {

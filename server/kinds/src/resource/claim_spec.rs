@@ -2,21 +2,43 @@
 
 use std::collections::{HashMap, HashSet};
 
-use plinth_codec::{names, Value};
+use plinth_codec::{names, Map, Value};
 
 use crate::checks::Check::{self, AnyText, By, Each, Positive, RequiredText};
 use crate::checks::Part;
-use crate::defaults::DefaultRule::{self, Field, ForEach, IfPresent, When};
+use crate::defaults::DefaultRule::{self, Computed, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::Str;
 use crate::resource::device::{
     each_of, each_of_set, fully_qualified_name, opaque_config, selectors, TOLERATION,
 };
 use crate::resource::selector::Written;
 
+/// Of requests in both forms: those of `v1beta1` have the members of `exactly` themselves.
 pub(crate) const SPEC_DEFAULTS: &[DefaultRule] = &[ForEach(
     "devices.requests",
-    &[IfPresent("exactly", REQUEST_DEFAULTS), ForEach("firstAvailable", REQUEST_DEFAULTS)],
+    &[
+        IfPresent("exactly", REQUEST_DEFAULTS),
+        ForEach("firstAvailable", REQUEST_DEFAULTS),
+        Computed(flat_request_defaults),
+        ForEach("tolerations", TOLERATION_DEFAULTS),
+    ],
 )];
+
+/// Without a class it is one of alternatives.
+fn flat_request_defaults(request: &mut Map) {
+    let text = |request: &Map, key: &str| request.get(key).and_then(Value::as_str).map(str::to_owned);
+    if text(request, "deviceClassName").is_none_or(|class| class.is_empty()) {
+        return;
+    }
+    let mode = text(request, "allocationMode").filter(|mode| !mode.is_empty());
+    if mode.is_none() {
+        request.insert("allocationMode", "ExactCount");
+    }
+    let has_count = request.get("count").and_then(Value::as_int).is_some_and(|count| count != 0);
+    if mode.is_none_or(|mode| mode == "ExactCount") && !has_count {
+        request.insert("count", 1);
+    }
+}
 
 const REQUEST_DEFAULTS: &[DefaultRule] = &[
     Field("allocationMode", Str("ExactCount")),

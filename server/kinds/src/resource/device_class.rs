@@ -18,12 +18,19 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
     validate_update: |class, old| spec(class, Some(old)),
     columns: &[Column::NAME, Column::AGE],
-    deprecations: &[Deprecation::new(
-        "v1beta2",
-        "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
-        "1.39",
-    )],
-    conversions: conversion::TO_V1BETA2,
+    deprecations: &[
+        Deprecation::new(
+            "v1beta2",
+            "resource.k8s.io/v1beta2 DeviceClass is deprecated in v1.36+, unavailable in v1.39+",
+            "1.39",
+        ),
+        Deprecation::new(
+            "v1beta1",
+            "resource.k8s.io/v1beta1 DeviceClass is deprecated in v1.35+, unavailable in v1.38+",
+            "1.38",
+        ),
+    ],
+    conversions: conversion::OF_CLASSES,
     ..BASE
 };
 

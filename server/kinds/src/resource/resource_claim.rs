@@ -6,6 +6,7 @@ use plinth_codec::table::{count, Cell, Column, Now};
 use plinth_codec::{Map, Value};
 
 use crate::checks::Check::{self, By};
+use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, ForEach, IfPresent};
 use crate::path::at;
 use crate::resource::allocation::{device_id, validate_status, DeviceId};
@@ -23,12 +24,19 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     prepare_status,
     columns: COLUMNS,
     reset_fields: STATUS_OWNS_NO_METADATA,
-    deprecations: &[Deprecation::new(
-        "v1beta2",
-        "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+",
-        "1.39",
-    )],
-    conversions: conversion::TO_V1BETA2,
+    deprecations: &[
+        Deprecation::new(
+            "v1beta2",
+            "resource.k8s.io/v1beta2 ResourceClaim is deprecated in v1.36+, unavailable in v1.39+",
+            "1.39",
+        ),
+        Deprecation::new(
+            "v1beta1",
+            "resource.k8s.io/v1beta1 ResourceClaim is deprecated in v1.35+, unavailable in v1.38+",
+            "1.38",
+        ),
+    ],
+    conversions: conversion::OF_CLAIMS,
     ..BASE
 };
 
@@ -37,7 +45,10 @@ const DEFAULTS: &[DefaultRule] = &[
     ForEach("status.allocation.devices.results", &[ForEach("tolerations", TOLERATION_DEFAULTS)]),
 ];
 
-const CREATE_CHECKS: &[Check] = &[By(|claim| claim_devices(&claim.field("spec.devices")))];
+const CREATE_CHECKS: &[Check] = &[By(|claim| {
+    let devices = |claim: &Part<'_>, _: Option<&Value>| claim_devices(&claim.field("spec.devices"));
+    conversion::check_as_v1(conversion::OF_CLAIMS, claim, None, devices);
+})];
 
 /// Drops what drivers reported about devices that are no longer allocated (`dropDeallocatedStatusDevices`).
 fn prepare_status(new: &mut Value, old: &Value) {

@@ -19,12 +19,19 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     create_checks: CREATE_CHECKS,
     validate_update,
     columns: &[Column::NAME, Column::AGE],
-    deprecations: &[Deprecation::new(
-        "v1beta2",
-        "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
-        "1.39",
-    )],
-    conversions: conversion::TO_V1BETA2,
+    deprecations: &[
+        Deprecation::new(
+            "v1beta2",
+            "resource.k8s.io/v1beta2 ResourceClaimTemplate is deprecated in v1.36+, unavailable in v1.39+",
+            "1.39",
+        ),
+        Deprecation::new(
+            "v1beta1",
+            "resource.k8s.io/v1beta1 ResourceClaimTemplate is deprecated in v1.35+, unavailable in v1.38+",
+            "1.38",
+        ),
+    ],
+    conversions: conversion::OF_TEMPLATES,
     ..BASE
 };
 
@@ -40,5 +47,10 @@ const DEFAULTS: &[DefaultRule] = &[Ensure("spec.metadata", &[]), IfPresent("spec
 
 const CREATE_CHECKS: &[Check] = &[
     By(|template| template_metadata(&template.field("spec.metadata"))),
-    By(|template| claim_devices(&template.field("spec.spec.devices"))),
+    By(|template| {
+        let devices = |template: &Part<'_>, _: Option<&Value>| {
+            claim_devices(&template.field("spec.spec.devices"));
+        };
+        conversion::check_as_v1(conversion::OF_TEMPLATES, template, None, devices);
+    }),
 ];

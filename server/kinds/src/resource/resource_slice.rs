@@ -9,7 +9,7 @@ use crate::checks::immutable::IMMUTABLE;
 use crate::checks::qualified_names::csi_driver_name;
 use crate::checks::Check::{self, By, Is, Positive, Within};
 use crate::checks::Part;
-use crate::defaults::DefaultRule::{self, ForEach};
+use crate::defaults::DefaultRule::{self, ForEach, IfPresent};
 use crate::path::{at, text};
 use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::resource::conversion;
@@ -21,23 +21,36 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     returns_deleted_object: true,
     defaults: DEFAULTS,
-    prepare_for_create: |slice| drop_disabled(slice, None),
-    prepare_for_update: |new, old| drop_disabled(new, Some(old)),
+    prepare_for_create: |slice| conversion::change_as_v1(conversion::OF_SLICES, slice, None, drop_disabled),
+    prepare_for_update: |new, old| {
+        conversion::change_as_v1(conversion::OF_SLICES, new, Some(old), drop_disabled);
+    },
     create_checks: CREATE_CHECKS,
-    validate_update: |slice, old| spec(slice, Some(old)),
+    validate_update: |slice, old| conversion::check_as_v1(conversion::OF_SLICES, slice, Some(old), spec),
     warnings,
     columns: COLUMNS,
     selectable: SELECTABLE,
-    deprecations: &[Deprecation::new(
-        "v1beta2",
-        "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
-        "1.39",
-    )],
-    conversions: conversion::TO_V1BETA2,
+    deprecations: &[
+        Deprecation::new(
+            "v1beta2",
+            "resource.k8s.io/v1beta2 ResourceSlice is deprecated in v1.36+, unavailable in v1.39+",
+            "1.39",
+        ),
+        Deprecation::new(
+            "v1beta1",
+            "resource.k8s.io/v1beta1 ResourceSlice is deprecated in v1.35+, unavailable in v1.38+",
+            "1.38",
+        ),
+    ],
+    conversions: conversion::OF_SLICES,
     ..BASE
 };
 
-const DEFAULTS: &[DefaultRule] = &[ForEach("spec.devices", &[ForEach("taints", TAINT_DEFAULTS)])];
+/// Of devices in both forms.
+const DEFAULTS: &[DefaultRule] = &[ForEach(
+    "spec.devices",
+    &[ForEach("taints", TAINT_DEFAULTS), IfPresent("basic", &[ForEach("taints", TAINT_DEFAULTS)])],
+)];
 
 /// Attributes that are lists, which are behind a gate that is off (`DRAListTypeAttributes`).
 const LISTS: [&str; 4] = ["ints", "bools", "strings", "versions"];
@@ -67,7 +80,8 @@ fn drop_disabled(new: &mut Value, old: Option<&Value>) {
     }
 }
 
-const CREATE_CHECKS: &[Check] = &[By(|slice| spec(slice, None))];
+const CREATE_CHECKS: &[Check] =
+    &[By(|slice| conversion::check_as_v1(conversion::OF_SLICES, slice, None, spec))];
 
 /// Maximum number of devices; of those with taints, counters or lists of attributes fewer.
 const MAX_DEVICES: usize = 128;

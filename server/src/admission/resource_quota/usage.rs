@@ -159,7 +159,10 @@ fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
     let requests = claim.list_at(&["spec", "devices", "requests"]);
     for request in requests {
         let alternatives = request.list_at(&["firstAvailable"]);
-        let wanted = alternatives.iter().chain(request.get("exactly").filter(|_| alternatives.is_empty()));
+        // A request of v1beta1 has the members of `exactly` itself.
+        let itself = || Some(request).filter(|request| request.get("deviceClassName").is_some());
+        let exactly = request.get("exactly").or_else(itself);
+        let wanted = alternatives.iter().chain(exactly.filter(|_| alternatives.is_empty()));
         let mut dearest: BTreeMap<&str, i64> = BTreeMap::new();
         for wanted in wanted {
             let number = match wanted.str_at(&["allocationMode"]) {
@@ -373,7 +376,7 @@ mod tests {
             (
                 "resource.k8s.io",
                 "resourceclaims",
-                r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":2}},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
+                r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":1}},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
                 "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=5,h.deviceclass.resource.k8s.io/devices=32,requests.deviceclass.resource.kubernetes.io/g=5,requests.deviceclass.resource.kubernetes.io/h=32",
             ),
         ];

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use hyper::body::Body as HttpBody;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST, LOCATION};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, HOST};
 use hyper::{Request, Response, StatusCode};
 use plinth_codec::url::join_host_port;
 
+use super::html_body::change_links;
 use super::location::{is_proxyable, not_allowed, Destination, Scheme};
-use super::redirect::below_proxy;
+use super::proxied::Proxied;
 use crate::context::Context;
 use crate::egress::connection::{dial, handshake, secure, ConnectError, Connection};
 use crate::egress::forward::{self, ForwardedBody};
@@ -18,9 +19,6 @@ use plinth_http::{Body, RequestBody, Upgrade};
 
 /// Longest time to establish a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The path under which a client sees what a proxy answers.
-const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 
 /// Forwards the request and returns the response.
 ///
@@ -45,9 +43,11 @@ pub(super) async fn forward(
     *request.uri_mut() = destination.target.parse().map_err(ApiError::internal)?;
     let is_proxy_header = |name: &HeaderName| cx.server.authenticator.is_proxy_header(name);
     *request.headers_mut() = headers(&cx.headers, &destination, is_proxy_header)?;
+    forward::append_client(request.headers_mut(), cx.client);
+    let is_upgrade = upgrade.is_some();
     let proxied = destination.guarded.then(|| Proxied::of(cx, &destination));
     if let Some(proxied) = &proxied {
-        proxied.set_headers(request.headers_mut());
+        proxied.set_headers(request.headers_mut(), is_upgrade);
     }
     let Connected { mut connection, slot } = match connect(cx, &destination).await {
         Ok(connected) => connected,
@@ -71,55 +71,15 @@ pub(super) async fn forward(
         _ => {
             let (mut parts, body) = response.into_parts();
             forward::response_headers(&mut parts.headers);
-            if let Some(proxied) = &proxied {
-                proxied.keep_below(&mut parts.headers);
-            }
             // The connection lives as long as its body.
-            Ok(Response::from_parts(parts, ForwardedBody::new(body, connection, slot).into_body()))
-        }
-    }
-}
-
-/// A request to a proxy: what its server and its client know of each other.
-struct Proxied {
-    /// The path of the proxy.
-    prefix: String,
-    /// Path of the request to the server.
-    path: String,
-    /// Host and port of the server.
-    backend: String,
-    /// The host that the client has asked.
-    asked: String,
-}
-
-impl Proxied {
-    fn of(cx: &Context, destination: &Destination) -> Proxied {
-        let whole = cx.uri.path();
-        let asked = cx.uri.authority().map(|authority| authority.as_str()).or_else(|| cx.header(HOST));
-        Proxied {
-            prefix: whole.strip_suffix(&*cx.info.tail).unwrap_or(whole).to_owned(),
-            path: destination.target.split('?').next().unwrap_or_default().to_owned(),
-            backend: join_host_port(&destination.host, destination.port),
-            asked: asked.unwrap_or_default().to_owned(),
-        }
-    }
-
-    /// As upstream: the host that the client has asked, and the path under which it sees the answer.
-    fn set_headers(&self, headers: &mut HeaderMap) {
-        let uri = format!("{}{}", self.prefix, self.path);
-        for (name, text) in [(HOST, &self.asked), (FORWARDED_URI, &uri)] {
-            if let (Ok(value), false) = (HeaderValue::try_from(text), text.is_empty()) {
-                headers.insert(name, value);
-            }
-        }
-    }
-
-    /// Changes a redirect to another page of the server, so that the client gets there.
-    fn keep_below(&self, headers: &mut HeaderMap) {
-        let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
-        let changed = location.and_then(|l| below_proxy(l, &self.prefix, &self.backend, &self.asked));
-        if let Some(value) = changed.and_then(|location| HeaderValue::try_from(location).ok()) {
-            headers.insert(LOCATION, value);
+            let body = ForwardedBody::new(body, connection, slot);
+            let body = match proxied.filter(|_| !is_upgrade) {
+                Some(proxied) if !proxied.redirect(&mut parts.headers)? => {
+                    change_links(&mut parts.headers, proxied, body)
+                }
+                _ => body.into_body(),
+            };
+            Ok(Response::from_parts(parts, body))
         }
     }
 }
@@ -202,7 +162,8 @@ fn headers(
     forward::remove_headers(&mut headers, |name| {
         let spelled = forward::dashed(name);
         ["impersonate-", "x-remote-"].iter().any(|prefix| spelled.starts_with(prefix))
-            || ["authorization", "proxy-authorization", "x-forwarded-for"].contains(&&*spelled)
+            || ["authorization", "proxy-authorization"].contains(&&*spelled)
+            || forward::is_forwarded_in_disguise(name)
             || is_proxy_header(name)
     });
     let host = join_host_port(&destination.host, destination.port);
@@ -274,7 +235,8 @@ mod tests {
         let get = |name: &str| sent.get(name).and_then(|v| v.to_str().ok());
         let mut names: Vec<&str> = sent.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["connection", "content-length", "host", "upgrade", "x-own"]);
+        let expected = ["connection", "content-length", "host", "upgrade", "x-forwarded-for", "x-own"];
+        assert_eq!(names, expected);
         assert_eq!((get("connection"), get("upgrade")), (Some("Upgrade"), Some("SPDY/3.1")));
         assert_eq!((get("host"), get("x-own")), (Some("h:80"), Some("kept")));
     }

@@ -123,41 +123,30 @@ async fn kubelet_of(cx: &Context, node: &str, target: String) -> Result<Destinat
     Ok(Destination { scheme: Scheme::Kubelet, host, port, target, guarded: false, failure: BACKEND })
 }
 
-/// The requested container, or the default one.
+/// The requested container, or the only one.
 fn container<'a>(pod: &'a Value, options: &'a Value) -> Result<&'a str, ApiError> {
-    let list = |part: &str| pod.list_at(&["spec", part]);
-    let names = |part: &str| -> Vec<&'a str> { list_names(pod, part) };
+    let names = |part: &str| {
+        let list = pod.list_at(&["spec", part]);
+        list.iter().map(|container| container.str_at(&["name"]).unwrap_or_default())
+    };
+    let all = || ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(names);
     let pod_name = metadata_text(pod, "name");
     let given = options.str_at(&["container"]).unwrap_or_default();
     if !given.is_empty() {
-        let known =
-            ["containers", "initContainers", "ephemeralContainers"].iter().any(|p| names(p).contains(&given));
-        return match known {
+        return match all().any(|name| name == given) {
             true => Ok(given),
             false => Err(ApiError::bad_request(format!("container {given} is not valid for pod {pod_name}"))),
         };
     }
-    match list("containers") {
-        [only] => Ok(only.str_at(&["name"]).unwrap_or_default()),
-        [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {pod_name}"))),
+    let missing = format!("a container name must be specified for pod {pod_name}");
+    match names("containers").collect::<Vec<_>>().as_slice() {
+        [only] => Ok(only),
+        [] => Err(ApiError::bad_request(missing)),
         _ => {
-            let mut what = format!(
-                "a container name must be specified for pod {pod_name}, choose one of: [{}]",
-                names("containers").join(" ")
-            );
-            for (part, word) in [("initContainers", "init"), ("ephemeralContainers", "ephemeral")] {
-                if !list(part).is_empty() {
-                    what.push_str(&format!(" or one of the {word} containers: [{}]", names(part).join(" ")));
-                }
-            }
-            Err(ApiError::bad_request(what))
+            let names = all().collect::<Vec<_>>().join(" ");
+            Err(ApiError::bad_request(format!("{missing}, choose one of: [{names}]")))
         }
     }
-}
-
-fn list_names<'a>(pod: &'a Value, part: &str) -> Vec<&'a str> {
-    let list = pod.list_at(&["spec", part]);
-    list.iter().filter_map(|c| c.str_at(&["name"])).collect()
 }
 
 /// The kubelet of a container; `None` for the log of a pod without a node.
@@ -214,16 +203,16 @@ fn port_query(options: &Value) -> String {
     query.finish()
 }
 
-/// The kubelet's names of the streams of exec and attach.
+/// The kubelet's names of the streams of exec and attach, in the order of `url.Values`.
 fn stream_query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
-    for (_, theirs) in streams.iter().filter(|(ours, _)| is_set(options, ours)) {
-        query.append_pair(theirs, "1");
-    }
     let command = options.list_at(&["command"]);
     for word in command.iter().filter_map(Value::as_str) {
         query.append_pair("command", word);
+    }
+    let streams = [("stderr", "error"), ("stdin", "input"), ("stdout", "output"), ("tty", "tty")];
+    for (_, theirs) in streams.iter().filter(|(ours, _)| is_set(options, ours)) {
+        query.append_pair(theirs, "1");
     }
     query.finish()
 }
@@ -368,11 +357,23 @@ mod tests {
             (r#"{"containers":[{"name":"a"}]}"#, "{}", Ok("a")),
             (r#"{"containers":[{"name":"a"},{"name":"b"}]}"#, r#"{"container":"b"}"#, Ok("b")),
             (
-                r#"{"containers":[{"name":"a"},{"name":"b"}],"initContainers":[{"name":"i"}]}"#,
+                r#"{"containers":[{"name":"a"},{"name":"b"}],"initContainers":[{"name":"i"}],
+                    "ephemeralContainers":[{"name":"e"}]}"#,
                 "{}",
-                Err("a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]"),
+                Err("a container name must be specified for pod p, choose one of: [i a b e]"),
             ),
-            (r#"{"containers":[{"name":"a"}]}"#, r#"{"container":"z"}"#, Err("container z is not valid for pod p")),
+            (r#"{"containers":[]}"#, "{}", Err("a container name must be specified for pod p")),
+            (
+                r#"{"containers":[{"name":"a"}],"initContainers":[{"name":"i"}]}"#,
+                r#"{"container":"i"}"#,
+                Ok("i"),
+            ),
+            (r#"{"containers":[{"name":"a"}],"initContainers":[{"name":"i"}]}"#, "{}", Ok("a")),
+            (
+                r#"{"containers":[{"name":"a"}]}"#,
+                r#"{"container":"z"}"#,
+                Err("container z is not valid for pod p"),
+            ),
         ];
         for (spec, options, expected) in rows {
             let (pod, options) = (pod(spec), parse(options));
@@ -384,6 +385,6 @@ mod tests {
     #[test]
     fn the_query_for_a_kubelet() {
         let options = parse(r#"{"stdin":true,"stdout":true,"tty":false,"command":["sh","-c","a b"]}"#);
-        assert_eq!(stream_query(&options), "input=1&output=1&command=sh&command=-c&command=a+b");
+        assert_eq!(stream_query(&options), "command=sh&command=-c&command=a+b&input=1&output=1");
     }
 }

@@ -1,8 +1,10 @@
-//! The log of a container as its client gets it: text, with nothing of what else the kubelet says. An answer
-//! that is no log is an error of this server's, with the kubelet's words.
+//! The log of a container as its client gets it: text, with nothing of what else the kubelet says, or
+//! messages over WebSocket. An answer that is no log is an error of this server's, with the kubelet's
+//! words.
 //!
 //! Upstream: k8s.io/apiserver `pkg/registry/generic/rest` (`LocationStreamer`, `GenericHttpResponseChecker`),
-//! k8s.io/apimachinery `pkg/api/errors` (`NewGenericServerResponse`).
+//! `pkg/endpoints/handlers/responsewriters` (`StreamObject`), k8s.io/apimachinery `pkg/api/errors`
+//! (`NewGenericServerResponse`).
 
 use std::borrow::Cow;
 
@@ -15,10 +17,11 @@ use plinth_codec::url::join_host_port;
 
 use super::forward::{connect, ConnectFailure, Connected};
 use super::location::Destination;
+use super::log_messages;
 use crate::context::Context;
 use crate::egress::forward::ForwardedBody;
 use plinth_api::{ApiError, Reason};
-use plinth_http::Body;
+use plinth_http::{wants_websocket, Body, Upgrade};
 
 /// What is read of an answer that is no log.
 const MAX_ERROR_TEXT: usize = 50_000;
@@ -27,7 +30,11 @@ const MAX_ERROR_TEXT: usize = 50_000;
 ///
 /// # Errors
 /// 500 when the kubelet is unreachable or redirects; the kubelet's own error.
-pub(super) async fn read(cx: &Context, destination: Destination) -> Result<Response<Body>, ApiError> {
+pub(super) async fn read(
+    cx: &Context,
+    upgrade: Option<Upgrade>,
+    destination: Destination,
+) -> Result<Response<Body>, ApiError> {
     let host = join_host_port(&destination.host, destination.port);
     let url = format!("https://{host}{}", destination.target);
     // Upstream's error has no reason: it is not an API status.
@@ -49,8 +56,11 @@ pub(super) async fn read(cx: &Context, destination: Destination) -> Result<Respo
         return Err(refusal(status, &error_text(response.into_body()).await?, &cx.info.name));
     }
     // The connection lives as long as its body.
-    let body = ForwardedBody::new(response.into_body(), connection, slot).into_body();
-    let mut response = Response::new(body);
+    let body = ForwardedBody::new(response.into_body(), connection, slot);
+    if let Some(upgrade) = upgrade.filter(|_| wants_websocket(&cx.headers)) {
+        return Ok(log_messages::answer(&cx.headers, upgrade, body));
+    }
+    let mut response = Response::new(body.into_body());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }

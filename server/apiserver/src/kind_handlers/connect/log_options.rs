@@ -41,21 +41,19 @@ pub(super) fn validate(options: &Value, pod: &str) -> Result<(), ApiError> {
     }
 }
 
-/// The options in the kubelet's words.
+/// The options in the kubelet's words, in the order of their names, as Go's `url.Values` has them.
 pub(super) fn query(options: &Value) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    for key in ["follow", "previous", "timestamps"] {
-        if is_set(options, key) {
-            query.append_pair(key, "true");
+    for key in ["follow", "limitBytes", "previous", "sinceSeconds", "sinceTime", "tailLines", "timestamps"] {
+        match options.get(key) {
+            Some(Value::Bool(true)) => drop(query.append_pair(key, "true")),
+            Some(value) => match (value.as_int(), value.as_str()) {
+                (Some(number), _) => drop(query.append_pair(key, &number.to_string())),
+                (_, Some(text)) => drop(query.append_pair(key, text)),
+                _ => {}
+            },
+            None => {}
         }
-    }
-    for key in ["sinceSeconds", "tailLines", "limitBytes"] {
-        if let Some(number) = options.get(key).and_then(Value::as_int) {
-            query.append_pair(key, &number.to_string());
-        }
-    }
-    if let Some(time) = options.str_at(&["sinceTime"]) {
-        query.append_pair("sinceTime", time);
     }
     query.finish()
 }
@@ -96,9 +94,12 @@ mod tests {
 
     #[test]
     fn the_query_for_a_kubelet() {
-        let options = r#"{"follow":true,"tailLines":5,"insecureSkipTLSVerifyBackend":true}"#;
+        let options = r#"{"timestamps":true,"follow":true,"previous":false,"tailLines":5,"limitBytes":1,
+            "sinceTime":"2026-01-02T03:04:05Z","insecureSkipTLSVerifyBackend":true,"container":"a"}"#;
         let options = json::parse(options.as_bytes()).unwrap();
-        assert_eq!(query(&options), "follow=true&tailLines=5");
+        let expected =
+            "follow=true&limitBytes=1&sinceTime=2026-01-02T03%3A04%3A05Z&tailLines=5&timestamps=true";
+        assert_eq!(query(&options), expected);
         assert!(skips_verification(&options) && !skips_verification(&Value::Null));
     }
 }

@@ -1,16 +1,20 @@
 //! Requests that are forwarded to a kubelet, a pod or a service: log, exec, attach, portforward and proxy.
 //!
 //! `options` decodes the query, `log_options` validates those of a log, `location` resolves the destination,
-//! `log_answer` reads a log, `forward` forwards HTTP or splices an upgraded connection (SPDY, WebSocket),
-//! `redirect` keeps redirects of proxied servers below the proxy. Links in proxied HTML are not rewritten.
+//! `log_answer` reads a log, which `log_messages` sends over WebSocket, `forward` forwards HTTP or splices an
+//! upgraded connection (SPDY, WebSocket), `proxied` keeps redirects of proxied servers below the proxy, and
+//! `html_body` and `html_links` the links in their pages.
 //! Upstream: kubernetes `pkg/registry/core/pod/rest` and k8s.io/apimachinery `pkg/util/proxy`.
 
 mod forward;
+mod html_body;
+mod html_links;
 mod location;
 mod log_answer;
+mod log_messages;
 mod log_options;
 mod options;
-mod redirect;
+mod proxied;
 
 use std::borrow::Cow;
 
@@ -67,10 +71,12 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
         (_, subresource) => {
             let pod = read_pod(&cx).await?;
             match location::of_container(&cx, &pod, subresource, &options).await? {
-                Some(destination) if subresource == "log" => return log_answer::read(&cx, destination).await,
+                Some(destination) if subresource == "log" => {
+                    return log_answer::read(&cx, upgrade, destination).await
+                }
                 Some(destination) => destination,
                 // A pod without a node has no log yet.
-                None => return Ok(Response::new(Body::empty())),
+                None => return Ok(no_content()),
             }
         }
     };
@@ -180,6 +186,12 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let path = proxy_path(&cx.info.tail).shown;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("path", &path).finish();
     options::decode(kind, &query)
+}
+
+fn no_content() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
 }
 
 /// Redirects to a path with a trailing slash, which relative links need.

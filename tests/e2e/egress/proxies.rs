@@ -1,0 +1,252 @@
+//! Servers behind the proxies of pods, services and nodes: what they are sent of the client, and the links
+//! and redirects in their answers.
+//!
+//! Such a server has no address of loopback, so the tests run once more in a network of their own.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use bytes::Bytes;
+use flate2::read::{DeflateDecoder, MultiGzDecoder};
+use flate2::write::{DeflateEncoder, GzEncoder};
+use flate2::Compression;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use plinth_benches::api::client::{Protocol, Reply};
+use plinth_tests::https::{HttpsOptions, HttpsServer};
+use plinth_tests::requests::create;
+use plinth_tests::server::TestServer;
+use serde_json::json;
+
+use super::upgrade;
+
+/// The address of the server, in its network.
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
+/// Set where a test runs in that network.
+const INSIDE: &str = "PLINTH_E2E_OWN_NETWORK";
+const PAGE: &str = "<html><a href=\"/a?b\">/a</a><img src='x'><script src=/s>'<a href=/x>'</script></html>\n";
+
+/// Whether the test is to go on: in a network that has loopback and [`ADDRESS`] only. If it is not there, it
+/// runs there as a process of its own.
+fn is_inside(test: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let network = format!("ip link set lo up && ip addr add {ADDRESS}/32 dev lo");
+    let unshare = ["--user", "--map-root-user", "--net", "sh", "-c"];
+    let probe = Command::new("unshare").args(unshare).arg(&network).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        println!("skipped: this user may not make a network");
+        return false;
+    }
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new("unshare");
+    command.args(unshare).arg(format!("{network} && exec \"$0\" \"$@\"")).arg(program);
+    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    let output = command.output().expect("unshare runs");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    false
+}
+
+fn compressed(encoding: &str, page: &str) -> Vec<u8> {
+    match encoding {
+        "gzip" => {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(page.as_bytes()).expect("compressed");
+            encoder.finish().expect("compressed")
+        }
+        "deflate" => {
+            let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+            encoder.write_all(page.as_bytes()).expect("compressed");
+            encoder.finish().expect("compressed")
+        }
+        _ => page.into(),
+    }
+}
+
+/// Answers with the page, with what the path asks for, or with the request's own headers.
+async fn backend(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let mut headers: Vec<String> = request
+        .headers()
+        .iter()
+        .map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap_or_default()))
+        .collect();
+    headers.sort();
+    let mut answer = Response::new(Full::from(headers.concat()));
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+        match name {
+            "body" if request.method() == Method::HEAD => *answer.body_mut() = Full::default(),
+            "body" => *answer.body_mut() = Full::from(compressed(value, PAGE)),
+            "status" => *answer.status_mut() = value.parse().expect("a status"),
+            name => {
+                let name: http::HeaderName = name.parse().expect("a name");
+                drop(answer.headers_mut().insert(name, value.parse().expect("a value")));
+            }
+        }
+    }
+    answer
+}
+
+async fn get(server: &TestServer, method: Method, path: &str, headers: &[(&'static str, &str)]) -> Reply {
+    let mut connection = server.connect(Protocol::Http1).await;
+    let mut request = Request::new(Full::<Bytes>::default());
+    *request.method_mut() = method;
+    for (name, value) in headers {
+        request.headers_mut().append(*name, value.parse().expect("a value"));
+    }
+    let (parts, body) = connection.send(request, path).await.expect("an answer").into_parts();
+    let body = body.collect().await.expect("a whole body").to_bytes();
+    Reply { status: parts.status, headers: parts.headers, body }
+}
+
+/// The pod, the service and the node `web`, with the server behind each.
+async fn make_targets(server: &TestServer, port: u16) {
+    let client = server.client().await;
+    let node = json!({"metadata": {"name": "web"}, "status": {
+        "addresses": [{"type": "InternalIP", "address": ADDRESS.to_string()}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+    create(&client, "/api/v1/nodes", &node).await;
+    let container = json!({"name": "a", "image": "x", "ports": [{"containerPort": port}]});
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "web", "containers": [container]}});
+    create(&client, "/api/v1/namespaces/default/pods", &pod).await;
+    let status = json!({"status": {"podIPs": [{"ip": ADDRESS.to_string()}], "podIP": ADDRESS.to_string()}});
+    let path = "/api/v1/namespaces/default/pods/web/status";
+    assert_eq!(super::send(&client, "PATCH", path, &status).await.0, 200);
+    let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 443}]}});
+    create(&client, "/api/v1/namespaces/default/services", &service).await;
+    let slice = json!({
+        "metadata": {"name": "web", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4", "ports": [{"port": port}],
+        "endpoints": [{"addresses": [ADDRESS.to_string()], "conditions": {"ready": true}}],
+    });
+    create(&client, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await;
+}
+
+#[tokio::test]
+async fn pages_of_proxied_servers_lead_below_the_proxy() {
+    if !is_inside("egress::proxies::pages_of_proxied_servers_lead_below_the_proxy") {
+        return;
+    }
+    let options = HttpsOptions { address: IpAddr::V4(ADDRESS), ..HttpsOptions::default() };
+    let backend = HttpsServer::start_as(options, backend).await;
+    let port = backend.port;
+    let server = TestServer::start(&[]).await;
+    make_targets(&server, port).await;
+    let proxies = [
+        "/api/v1/namespaces/default/services/https:web:/proxy".to_owned(),
+        format!("/api/v1/namespaces/default/pods/https:web:{port}/proxy"),
+        "/api/v1/nodes/web/proxy".to_owned(),
+    ];
+    for proxy in &proxies {
+        let own = server.endpoint().authority().to_owned();
+        let given = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-for", "192.0.2.7"),
+            ("x_forwarded_for", "192.0.2.8"),
+            ("x-forwarded-uri", "/forged"),
+            ("x-forwarded-host", "example.com"),
+        ];
+        let sent = get(&server, Method::GET, &format!("{proxy}/x/y/?q"), &given).await;
+        let expected = format!(
+            "host: {own}\nx-forwarded-for: 192.0.2.1, 192.0.2.7, 127.0.0.1\nx-forwarded-host: example.com\n\
+             x-forwarded-uri: {proxy}/x/y/\n"
+        );
+        assert_eq!((sent.status.as_u16(), sent.text()), (200, expected), "{proxy}");
+
+        let changed = PAGE.replace("\"/a", &format!("\"{proxy}/a")).replace("=/s", &format!("={proxy}/s"));
+        for (encoding, kind, page) in [
+            ("", "text/html", &*changed),
+            ("", "text/html;charset=utf-8", &*changed),
+            ("", "text/plain", PAGE),
+            ("", "application/xhtml+xml", PAGE),
+            ("gzip", "text/html", &*changed),
+            ("gzip", "text/plain", PAGE),
+            ("deflate", "text/html", &*changed),
+            ("br", "text/html", PAGE),
+        ] {
+            let mut query = format!("body={encoding}&content-type={kind}");
+            if !encoding.is_empty() {
+                query.push_str(&format!("&content-encoding={encoding}"));
+            }
+            let sent = get(&server, Method::GET, &format!("{proxy}/?{query}"), &[]).await;
+            let mut text = String::new();
+            let body = &sent.body[..];
+            match encoding {
+                "gzip" => drop(MultiGzDecoder::new(body).read_to_string(&mut text).expect("gzip")),
+                "deflate" => drop(DeflateDecoder::new(body).read_to_string(&mut text).expect("deflate")),
+                _ => text = sent.text(),
+            }
+            assert_eq!(text, page, "{proxy} {encoding} {kind}");
+            let length = sent.headers.get("content-length").map(|value| value.to_str().expect("text"));
+            let whole = sent.body.len().to_string();
+            assert_eq!(length, (page == PAGE).then_some(&*whole), "{proxy} {encoding} {kind}");
+        }
+        let sent = get(&server, Method::HEAD, &format!("{proxy}/?body=&content-type=text/html"), &[]).await;
+        assert_eq!((sent.status.as_u16(), sent.body.len()), (200, 0));
+
+        // A redirect is changed, and its page is not.
+        let elsewhere = format!("https://{ADDRESS}:{port}/x");
+        for (location, changed) in [
+            ("/x/", format!("{proxy}/x/")),
+            (&*elsewhere, format!("{proxy}/x")),
+            (&*format!("{proxy}/x"), format!("{proxy}/x")),
+            ("https://example.com/x", "https://example.com/x".to_owned()),
+            ("x", "x".to_owned()),
+        ] {
+            let query = format!("?status=302&body=&content-type=text/html&location={location}");
+            let sent = get(&server, Method::GET, &format!("{proxy}/{query}"), &[]).await;
+            assert_eq!((sent.status.as_u16(), sent.text()), (302, PAGE.to_owned()), "{location}");
+            assert_eq!(sent.headers["location"], changed, "{proxy} {location}");
+        }
+        let sent = get(&server, Method::GET, &format!("{proxy}/?location=/a%2"), &[]).await;
+        let why = "error trying to parse Location header: parse \\\"/a%2\\\": invalid URL escape \\\"%2\\\"";
+        assert!(sent.status.as_u16() == 500 && sent.text().contains(why), "{}", sent.text());
+
+        // An upgrade has no page.
+        let lines = "connection: Upgrade\r\nupgrade: x\r\nx-forwarded-for: 192.0.2.1\r\n";
+        let (code, text) = upgrade(&server.endpoint(), &format!("{proxy}/x?status=400"), lines).await;
+        let expected = "connection: Upgrade\ncontent-length: 0\nhost: x\nupgrade: x\n\
+                        x-forwarded-for: 192.0.2.1, 127.0.0.1\n";
+        assert_eq!((code, &*text), (400, expected), "{proxy}");
+        let page = "x?status=400&body=&content-type=text/html";
+        let (code, text) = upgrade(&server.endpoint(), &format!("{proxy}/{page}"), lines).await;
+        assert_eq!((code, &*text), (400, PAGE), "{proxy}");
+    }
+}
+
+/// A page that is not compressed as its header says breaks off; what is no page of deflate passes.
+#[tokio::test]
+async fn broken_pages_break_off() {
+    if !is_inside("egress::proxies::broken_pages_break_off") {
+        return;
+    }
+    async fn broken(request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let encoding = request.uri().path().trim_matches('/').to_owned();
+        let body: &[u8] = match &*encoding {
+            "gzip" => b"<a href=/x>",
+            // The header of zlib's format.
+            _ => b"\x78\x9c<a href=/x>",
+        };
+        let mut answer = Response::new(Full::from(body.to_vec()));
+        answer.headers_mut().insert("content-type", "text/html".parse().expect("a value"));
+        answer.headers_mut().insert("content-encoding", encoding.parse().expect("a value"));
+        answer
+    }
+    let options = HttpsOptions { address: IpAddr::V4(ADDRESS), ..HttpsOptions::default() };
+    let backend = HttpsServer::start_as(options, broken).await;
+    let server = TestServer::start(&[]).await;
+    make_targets(&server, backend.port).await;
+    let ask = async |path: &str| {
+        let mut connection = server.connect(Protocol::Http1).await;
+        let answer = connection.send(Request::new(Full::<Bytes>::default()), path).await.expect("an answer");
+        answer.into_body().collect().await.map(|body| body.to_bytes())
+    };
+    let proxy = "/api/v1/namespaces/default/services/https:web:/proxy";
+    assert!(ask(&format!("{proxy}/gzip")).await.is_err());
+    let passed = ask(&format!("{proxy}/deflate")).await.expect("a whole body");
+    assert_eq!(&passed[..], b"\x78\x9c<a href=/x>");
+}
