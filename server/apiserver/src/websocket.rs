@@ -6,6 +6,7 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -30,6 +31,8 @@ const VERSION: &str = "13";
 const MAX_MESSAGE: usize = 64 << 10;
 /// Sizes of the read and write buffers, in bytes.
 const BUFFER: usize = 16 << 10;
+/// Longest time for sending the end.
+const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 /// The refusal of a handshake.
 pub(crate) type Refusal = Box<Response<Body>>;
@@ -120,13 +123,16 @@ pub(crate) async fn send<M>(
                 }
             }
             received = socket.next() => match received {
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                // The reply is sent below.
+                Some(Ok(Message::Close(_)) | Err(_)) => break,
+                None => return,
                 Some(Ok(_)) => {}
             },
         }
     }
-    // The client may have closed first.
-    let _ = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() })).await;
+    // The client may have closed first, or read nothing.
+    let close = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }));
+    let _ = tokio::time::timeout(CLOSE_TIME, close).await;
 }
 
 /// A header's text; empty without it.

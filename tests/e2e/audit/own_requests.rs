@@ -120,6 +120,8 @@ async fn the_servers_own_writes_are_recorded() {
     for events in requests.values() {
         let stages: Vec<_> = events.iter().map(|event| event["stage"].as_str().unwrap_or_default()).collect();
         assert_eq!(stages, ["RequestReceived", "ResponseComplete"], "{events:?}");
+        // It was not authorized yet.
+        assert!(events[0]["annotations"].is_null(), "{events:?}");
         assert_ne!(events[1]["responseStatus"]["message"], "Connection closed early", "{events:?}");
     }
 }

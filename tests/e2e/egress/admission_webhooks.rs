@@ -261,8 +261,8 @@ async fn a_refusal_is_no_state_of_the_store() {
 /// Each call has a connection, and a webhook that hangs holds it for as long as a call may take.
 #[tokio::test]
 async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
-    /// Half of an eighth of the open files.
-    const CALLS: usize = 64;
+    /// Three quarters of an eighth of the open files.
+    const CALLS: usize = 96;
     let server = TestServer::start_with_files(1024, &[]).await;
     let client = server.client().await;
     let calls: Arc<[AtomicUsize; 2]> = Arc::default();
@@ -280,7 +280,7 @@ async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
     let webhook = |server: &HttpsServer, policy: &str| {
         json!({
             "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "failurePolicy": policy, "timeoutSeconds": 10,
+            "failurePolicy": policy, "timeoutSeconds": 5,
             "clientConfig": {"url": format!("https://localhost:{}/", server.port), "caBundle": BASE64_STANDARD.encode(&server.certificate)},
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
         })
@@ -290,7 +290,7 @@ async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
     create(&client, path, &configuration).await;
     let maps = "/api/v1/namespaces/default/configmaps";
     let mut writes = JoinSet::new();
-    for n in 0..3 * CALLS {
+    for n in 0..CALLS + 32 {
         let client = client.clone();
         writes.spawn(
             async move { create(&client, maps, &json!({"metadata": {"name": format!("m-{n}")}})).await },

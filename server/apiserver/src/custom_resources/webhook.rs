@@ -8,6 +8,7 @@ use plinth_codec::{tree, Map, Value};
 
 use super::Converter;
 use crate::egress::client::Bounds;
+use crate::egress::webhook::WebhookError;
 use plinth_api::{ApiError, Reason};
 use plinth_registry::ConversionWebhook;
 
@@ -46,7 +47,13 @@ pub async fn convert(
         "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
     });
     let answer = converter.webhooks.call(&converter.store, &webhook.config, &review, BOUNDS).await;
-    let answer = answer.map_err(|why| error(format!("failed: {why}")))?;
+    let answer = answer.map_err(|why| match why {
+        WebhookError::Busy => {
+            let refusal = error(format!("was not called: {why}"));
+            ApiError::new(429, Reason::TooManyRequests, refusal.message).retry_after(1)
+        }
+        why => error(format!("failed: {why}")),
+    })?;
     let converted =
         converted_objects(version, &uid, answer).map_err(|why| error(format!("failed: {why}")))?;
     if converted.len() != count {

@@ -18,6 +18,8 @@ const KEPT: usize = 8;
 #[derive(Debug)]
 pub struct Slots {
     usage: Mutex<Usage>,
+    /// A holder has no more than so many times what is free for others.
+    share: usize,
     released: Notify,
 }
 
@@ -80,20 +82,29 @@ impl SharedSlots {
 }
 
 impl Slots {
-    /// So many slots.
+    /// So many slots, half of which one holder may have.
     pub fn new(count: usize) -> Arc<Slots> {
-        let (free, kept) = (count, count.div_ceil(KEPT).min(count / 2));
-        let usage = Mutex::new(Usage { free, kept, holders: HashMap::new() });
-        Arc::new(Slots { usage, released: Notify::new() })
+        Slots::with_share(count, 1)
     }
 
-    /// A slot for a holder, who may have as many as stay free for others: half of all where nobody else has
-    /// any. Who has none gets one as long as there is one. Some are kept for administrators.
+    /// So many slots, three quarters of which one holder may have.
+    pub(super) fn mostly_for_one(count: usize) -> Arc<Slots> {
+        Slots::with_share(count, 3)
+    }
+
+    fn with_share(count: usize, share: usize) -> Arc<Slots> {
+        let (free, kept) = (count, count.div_ceil(KEPT).min(count / 2));
+        let usage = Mutex::new(Usage { free, kept, holders: HashMap::new() });
+        Arc::new(Slots { usage, share, released: Notify::new() })
+    }
+
+    /// A slot for a holder, who may have as many as stay free for others, or three times that. Who has none
+    /// gets one as long as there is one. Some are kept for administrators.
     pub fn take(self: &Arc<Slots>, holder: &str, is_administrator: bool) -> Option<Slot> {
         let mut usage = self.usage.lock();
         let held = usage.holders.get(holder).copied().unwrap_or(0);
         let kept = if is_administrator { 0 } else { usage.kept };
-        if held >= usage.free.saturating_sub(kept) {
+        if held >= self.share * usage.free.saturating_sub(kept) {
             return None;
         }
         usage.free -= 1;
@@ -162,6 +173,18 @@ mod tests {
         let kept: Vec<Slot> =
             ["admin", "other", "third"].iter().filter_map(|name| slots.take(name, true)).collect();
         assert_eq!(kept.len(), 2);
+    }
+
+    #[test]
+    fn one_may_have_most_of_them() {
+        let slots = Slots::mostly_for_one(1024);
+        let mut taken = Vec::new();
+        let most = ["first", "second", "third"].map(|holder| {
+            let before = taken.len();
+            taken.extend(std::iter::from_fn(|| slots.take(holder, true)));
+            taken.len() - before
+        });
+        assert_eq!(most, [768, 192, 48]);
     }
 
     #[tokio::test]

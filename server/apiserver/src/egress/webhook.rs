@@ -22,8 +22,8 @@ const ANY_JSON: HeaderValue = HeaderValue::from_static("application/json, */*");
 /// Upstream's User-Agent towards webhooks.
 const UPSTREAM_AGENT: HeaderValue = HeaderValue::from_static("kube-apiserver-admission");
 
-/// Longest wait for other calls: two of the longest that an admission webhook may take.
-const SLOT_WAIT: Duration = Duration::from_secs(60);
+/// Longest wait for other calls: with a call of the usual length it ends before a request's usual deadline.
+const SLOT_WAIT: Duration = Duration::from_secs(20);
 
 /// Why a webhook call failed.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +132,7 @@ impl Webhooks {
     /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time, which
     /// they share: those that hang leave some to others.
     pub fn new(resolver: ServiceResolver, most: usize) -> Webhooks {
-        Webhooks { resolver, clients: ClientCache::default(), calls: Slots::new(most) }
+        Webhooks { resolver, clients: ClientCache::default(), calls: Slots::mostly_for_one(most) }
     }
 
     /// Calls the webhook of a `clientConfig`; the answer may be any JSON. To wait for other calls is no part of

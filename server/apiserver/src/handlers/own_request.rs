@@ -67,6 +67,9 @@ impl<'a> OwnRequest<'a> {
         let Some(cx) = &self.recorded else { return };
         if !self.is_begun.swap(true, Ordering::Relaxed) {
             cx.audit.begin_own().await;
+            // As that of a client, which has been authorized after it was received.
+            cx.audit.annotate(audit::DECISION, "allow");
+            cx.audit.annotate(audit::REASON, "");
         }
     }
 
@@ -135,7 +138,7 @@ fn recorder(given: &Context, verb: Verb) -> Recorder {
     // As the path of a client is read.
     let name = info.name.clone();
     let route = parse_route(&method, &path, None);
-    let recorder = given.server.audit.begin(&ReceivedRequest {
+    given.server.audit.begin(&ReceivedRequest {
         user: Some(&given.user),
         route: &route.unwrap_or(Route::Resource(info)),
         verb: verb.as_str(),
@@ -145,10 +148,7 @@ fn recorder(given: &Context, verb: Verb) -> Recorder {
         remote: IpAddr::V4(Ipv4Addr::LOCALHOST),
         id: &audit::id(&headers),
         received: SystemTime::now(),
-    });
-    recorder.annotate(audit::DECISION, "allow");
-    recorder.annotate(audit::REASON, "");
-    recorder
+    })
 }
 
 fn path(info: &RequestInfo) -> String {

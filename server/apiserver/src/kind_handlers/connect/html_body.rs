@@ -17,7 +17,7 @@ use plinth_http::{Body, BodyError, ChunkStream};
 
 /// Bytes that are read at a time, of a text and of what is compressed (a thousand times that, at the most).
 const PIECE: usize = 16 << 10;
-const COMPRESSED_PIECE: usize = 128;
+const COMPRESSED_PIECE: usize = 32;
 
 /// The body of a response; `headers` are those that the client gets.
 pub(super) fn change_links(headers: &mut HeaderMap, proxied: Proxied, body: ForwardedBody) -> Body {

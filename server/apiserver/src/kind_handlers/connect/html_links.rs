@@ -1,5 +1,5 @@
-//! Links in HTML that passes by. What needs no change passes as it is, and what is no HTML, too: an element
-//! that has no end within [`MAX_TAG`] bytes is text.
+//! Links in HTML that passes by. What needs no change passes as it is, and what is no HTML, too. An element
+//! that has no end within [`MAX_TAG`] bytes passes up to the next `>`: no byte of it is read again.
 //!
 //! Upstream: k8s.io/apimachinery `pkg/util/proxy/transport.go` (`rewriteHTML`), golang.org/x/net/html
 //! `token.go`.
@@ -120,15 +120,27 @@ impl<W: Write> HtmlLinks<W> {
                 self.part = Part::Declaration;
                 "</".len()
             }
-            [b'/', ..] => Tag::read(bytes, "</".len()).map_or(unfinished(bytes), |tag| tag.end),
+            [b'/', ..] => match Tag::read(bytes, "</".len()) {
+                Some(tag) => tag.end,
+                None => self.unfinished(bytes),
+            },
             [first, ..] if first.is_ascii_alphabetic() => match Tag::read(bytes, "<".len()) {
                 Some(tag) => return self.write_tag(bytes, &tag),
-                None => unfinished(bytes),
+                None => self.unfinished(bytes),
             },
             _ => "<".len(),
         };
         self.sink.write_all(&bytes[..known])?;
         Ok(known)
+    }
+
+    /// How much of an element without an end is known.
+    fn unfinished(&mut self, bytes: &[u8]) -> usize {
+        if bytes.len() <= MAX_TAG {
+            return 0;
+        }
+        self.part = Part::Declaration;
+        "<".len()
     }
 
     /// Writes the beginning of an element.
@@ -163,7 +175,13 @@ impl<W: Write> HtmlLinks<W> {
 impl<W: Write> Write for HtmlLinks<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut held = std::mem::take(&mut self.held);
+        let is_element = matches!(self.part, Part::Page) && held.len() > "<!--".len();
         held.extend_from_slice(bytes);
+        if is_element && held.len() <= MAX_TAG && !bytes.contains(&b'>') {
+            // It has no end yet.
+            self.held = held;
+            return Ok(bytes.len());
+        }
         let mut rest = held.as_slice();
         while !rest.is_empty() {
             match self.write_known(rest)? {
@@ -178,11 +196,6 @@ impl<W: Write> Write for HtmlLinks<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
-}
-
-/// How much of an element without an end is known to be text.
-fn unfinished(bytes: &[u8]) -> usize {
-    usize::from(bytes.len() > MAX_TAG)
 }
 
 fn end_of_comment(bytes: &[u8]) -> Option<usize> {
@@ -324,6 +337,20 @@ mod tests {
         }
         let page = format!("<script>{}</script><a href=/x>", "</scrip <a href=/y>".repeat(10));
         assert_eq!(changed(&page, 5), page.replace("=/x", "=/api/v1/namespaces/n/services/web/proxy/x"));
+    }
+
+    /// Would each beginning be read to the end of what is there, this took hours.
+    #[test]
+    fn no_byte_is_read_again_and_again() {
+        for (element, pieces) in [("<a", 1 << 20), ("</a", 1 << 20), ("<a x='", 1 << 20), ("<a ", 3)] {
+            let page = element.repeat(1 << 20);
+            let mut links = HtmlLinks::new(Proxied::of_web(), Vec::new());
+            page.as_bytes().chunks(pieces).for_each(|chunk| links.write_all(chunk).unwrap());
+            assert!(links.finish().unwrap() == page.as_bytes());
+        }
+        let after = format!("<a {}>", "x".repeat(2 * MAX_TAG));
+        let page = format!("{after}<a href=/x>");
+        assert!(changed(&page, 100).ends_with("/proxy/x>"));
     }
 
     #[test]

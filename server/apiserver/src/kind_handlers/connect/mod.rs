@@ -75,8 +75,8 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
                     return log_answer::read(&cx, upgrade, destination).await
                 }
                 Some(destination) => destination,
-                // A pod without a node has no log yet.
-                None => return Ok(no_content()),
+                // A pod without a node has no log yet: an empty one, as kube-apiserver was recorded to answer.
+                None => return Ok(Response::new(Body::empty())),
             }
         }
     };
@@ -186,12 +186,6 @@ fn options_of(cx: &Context) -> Result<Value, ApiError> {
     let path = proxy_path(&cx.info.tail).shown;
     let query = form_urlencoded::Serializer::new(String::new()).append_pair("path", &path).finish();
     options::decode(kind, &query)
-}
-
-fn no_content() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
 }
 
 /// Redirects to a path with a trailing slash, which relative links need.
