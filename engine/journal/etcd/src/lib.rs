@@ -23,6 +23,7 @@ mod call_error;
 mod client;
 mod connector;
 mod doubts;
+mod etcd_cluster;
 mod finding;
 mod journal;
 mod options;

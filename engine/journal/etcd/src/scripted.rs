@@ -79,12 +79,17 @@ impl ScriptedMember {
 impl Shared {
     /// The journal at members, once it was found there; the first one is asked first.
     pub(crate) fn of_test(members: &[ScriptedMember]) -> Shared {
-        let addresses: Vec<&str> = members.iter().map(ScriptedMember::address).collect();
-        let options = EtcdOptions::parse(&format!("etcd://{}/plinth", addresses.join(","))).unwrap();
-        let shared = Shared::new(&options, CLUSTER, Founding::Forbidden).unwrap();
+        let shared = Shared::unknown_of_test(members);
         shared.known().unwrap();
         shared.client.prefer(0);
         shared
+    }
+
+    /// The same before the first call.
+    pub(crate) fn unknown_of_test(members: &[ScriptedMember]) -> Shared {
+        let addresses: Vec<&str> = members.iter().map(ScriptedMember::address).collect();
+        let options = EtcdOptions::parse(&format!("etcd://{}/plinth", addresses.join(","))).unwrap();
+        Shared::new(&options, CLUSTER, Founding::Forbidden).unwrap()
     }
 }
 
