@@ -93,6 +93,10 @@ pub(crate) struct Member {
     pub other: Mutex<Option<Instant>>,
     /// It could not be used when it was asked last.
     is_unusable: AtomicBool,
+    /// When it has not answered.
+    pub silent: Mutex<Option<Instant>>,
+    /// Bytes of the smallest record that was too large for it, since it has taken one as large.
+    pub too_large: AtomicUsize,
 }
 
 /// A watch of one key.
@@ -379,7 +383,9 @@ impl Client {
     ) -> Result<T, CallError> {
         let slow = self.slow.load(Ordering::Relaxed);
         let limit = (CALL_TIMEOUTS[0] * (1 << slow.min(8))).min(CALL_TIMEOUTS[1]);
-        match self.runtime.block_on(self.patiently(member, limit, call)) {
+        let outcome = self.runtime.block_on(self.patiently(member, limit, call));
+        *self.members[member].silent.lock() = outcome.is_none().then(Instant::now);
+        match outcome {
             Some(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
                 self.members[member].is_unusable.store(false, Ordering::Relaxed);
@@ -401,7 +407,7 @@ impl Client {
         answered.is_unusable.store(false, Ordering::Relaxed);
         let error = classify(status, &answered.address);
         match &error {
-            CallError::NotMade(_) | CallError::Unknown(_) => self.leave(member),
+            CallError::NotMade(_) | CallError::Unknown(_) | CallError::TooLarge => self.leave(member),
             CallError::Unusable(message) => {
                 *self.unusable.lock() = Some(message.clone());
                 self.leave(member);
@@ -454,6 +460,8 @@ impl Member {
             etcd_cluster: AtomicU64::new(0),
             other: Mutex::new(None),
             is_unusable: AtomicBool::default(),
+            silent: Mutex::new(None),
+            too_large: AtomicUsize::new(usize::MAX),
         })
     }
 }

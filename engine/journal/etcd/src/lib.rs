@@ -27,6 +27,7 @@ mod etcd_cluster;
 mod finding;
 mod journal;
 mod options;
+mod request_sizes;
 #[cfg(test)]
 mod scripted;
 mod shared;

@@ -51,6 +51,11 @@ pub(crate) struct ScriptedStore {
     pub etcd_cluster: u64,
     pub revision: i64,
     pub keys: BTreeMap<Bytes, KeyValue>,
+    /// Bytes of the largest value that it takes, and how many were larger.
+    pub largest: usize,
+    pub refused: usize,
+    /// It answers no transaction.
+    pub is_frozen: bool,
 }
 
 impl ScriptedMember {
@@ -59,7 +64,14 @@ impl ScriptedMember {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let mut store = ScriptedStore { etcd_cluster: 1, revision: 1, keys: BTreeMap::new() };
+        let mut store = ScriptedStore {
+            etcd_cluster: 1,
+            revision: 1,
+            keys: BTreeMap::new(),
+            largest: usize::MAX,
+            refused: 0,
+            is_frozen: false,
+        };
         store.put("plinth/journal", format!("plinth journal, format 1, cluster {CLUSTER}").into());
         (0..records).for_each(|_| store.put("plinth/log", "a record".into()));
         let store = Arc::new(Mutex::new(store));
@@ -125,6 +137,11 @@ impl ScriptedStore {
     }
 
     fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Status> {
+        let is_larger = |operation: &RequestOp| matches!(&operation.request, Some(request_op::Request::Put(put)) if put.value.len() > self.largest);
+        if request.success.iter().any(is_larger) {
+            self.refused += 1;
+            return Err(Status::invalid_argument("etcdserver: request is too large"));
+        }
         let succeeded = request.compare.iter().all(|compare| self.holds(compare));
         let operations = if succeeded { &request.success } else { &request.failure };
         let responses = operations.iter().map(|operation| self.perform(operation));
@@ -192,6 +209,9 @@ async fn answer(
         let created = WatchResponse { created: true, ..WatchResponse::default() }.encode_to_vec();
         let frames = tokio_stream::iter([Ok(Frame::data(framed(&created)))]).chain(tokio_stream::pending());
         return Ok(Response::new(StreamBody::new(frames).boxed()));
+    }
+    if path == path::TXN && store.lock().is_frozen {
+        std::future::pending::<()>().await;
     }
     let body = request.into_body().collect().await.unwrap().to_bytes().slice(5..);
     let (message, status) = match store.lock().answer(&path, body) {
