@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::sync::atomic::Ordering;
 
 use plinth_etcd_wire::kv::{KeyValue, TxnRequest};
-use plinth_journal::{Error, Position, Result};
+use plinth_journal::{Error, Position, Problem, Result};
 
 use crate::call_error::CallError;
 use crate::shared::{position, range, range_of, AppendError, KeyRevisions, Shared};
@@ -207,7 +207,7 @@ impl Shared {
 
     /// What single members have otherwise than most, in words, and which are not used. What most have
     /// otherwise ends the calls of whoever follows the journal.
-    pub(crate) fn problems(&self) -> Result<Vec<String>> {
+    pub(crate) fn problems(&self) -> Result<Vec<Problem>> {
         let known = self.known()?;
         let expected = self.highest.load(Ordering::Relaxed);
         let (mut sound, mut doubts, mut problems) = (Vec::new(), Vec::new(), Vec::new());
@@ -216,7 +216,8 @@ impl Shared {
                 Ok(Ok(newest)) => sound.push(newest),
                 Ok(Err(doubt)) => doubts.push((member, doubt)),
                 Err(CallError::Unusable(message)) => {
-                    problems.push(format!("a member of the journal is passed over: {message}"));
+                    let text = format!("a member of the journal is passed over: {message}");
+                    problems.push(Problem::of_member(self.client.address(member), text));
                 }
                 // One that is down is no problem of the journal.
                 Err(_) => {}
@@ -236,10 +237,11 @@ impl Shared {
             let ahead = is_ahead.then(|| (furthest.member, "counts records that are not there".to_owned()));
             problems.extend(texts.chain(ahead).map(|(member, what)| {
                 let address = self.client.address(member);
-                format!(
+                let text = format!(
                     "member {address} of the journal {what}, unlike the others: take it out, and let a new one take \
                      its place"
-                )
+                );
+                Problem::of_member(address, text)
             }));
         }
         Ok(problems)
@@ -452,7 +454,8 @@ mod tests {
     fn members_with_problems_are_named() {
         let members = members([5, 5, 5]);
         let shared = Shared::of_test(&members);
-        let problems = || shared.problems().unwrap();
+        let problems =
+            || -> Vec<String> { shared.problems().unwrap().iter().map(ToString::to_string).collect() };
         assert_eq!(problems(), [""; 0]);
         let damage = |member: usize| {
             let mut store = members[member].store();

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use plinth_journal::{Error, Founding, Result};
+use plinth_journal::{Error, Founding, Problem, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
@@ -257,7 +257,7 @@ impl Shared {
 
     /// What has changed about the topic since it was found that a start would refuse, or that is only
     /// accepted because it cannot be undone.
-    pub(crate) fn problems(&self, topic: &Topic) -> Result<Vec<String>> {
+    pub(crate) fn problems(&self, topic: &Topic) -> Result<Vec<Problem>> {
         let view = self.view()?;
         self.check_identity(topic, &view)?;
         let name = &self.topic;
@@ -280,7 +280,7 @@ impl Shared {
             Err(Error::Refused { message }) => problems.push(message),
             checked => drop(checked?),
         }
-        Ok(problems)
+        Ok(problems.into_iter().map(Problem::new).collect())
     }
 
     fn settings(&self, view: &View) -> Result<Settings> {
