@@ -223,6 +223,7 @@ impl Shared {
                 Err(_) => {}
             }
         }
+        self.find_lacking(known, &mut sound, &mut doubts);
         let Some(furthest) = sound.iter().max_by_key(|newest| newest.end()) else { return Ok(problems) };
         let is_ahead = self.is_outvoted(furthest.member, Position::new(furthest.end()), None);
         if self.decided(&doubts).is_none() {
@@ -245,6 +246,27 @@ impl Shared {
             }));
         }
         Ok(problems)
+    }
+
+    /// Doubts those that end before what most members have reached, when they are asked once more: each
+    /// answers with all that any had answered before. The one that this replica uses may be among them, which
+    /// knows of no more than it has shown.
+    fn find_lacking(&self, known: KeyRevisions, sound: &mut Vec<Newest>, doubts: &mut Vec<(usize, Doubt)>) {
+        let mut ends: Vec<u64> = sound.iter().map(Newest::end).collect();
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        let Some(reached) = ends.get(self.client.members() / 2).copied() else { return };
+        self.expect(Position::new(reached));
+        sound.retain(|newest| {
+            let is_lacking = newest.end() < reached;
+            let again = is_lacking.then(|| self.inspect(newest.member, known, reached));
+            match again {
+                Some(Ok(Err(doubt))) => {
+                    doubts.push((newest.member, doubt));
+                    false
+                }
+                _ => true,
+            }
+        });
     }
 
     pub(crate) fn replaced(&self) -> Error {
@@ -353,6 +375,26 @@ mod tests {
             assert_eq!(shared.client.current(), (left + 1) % 3);
             let due = if is_outvoted { 5 } else { 6 };
             assert_eq!(end(&shared), Ok(due));
+        }
+    }
+
+    /// It is the one that this replica uses, which has seen nothing of the record.
+    #[test]
+    fn a_member_that_lacks_what_most_have_is_named_and_left() {
+        for (records, named) in [([5, 6, 6], 1), ([5, 6, 5], 1), ([5, 5, 5], 0)] {
+            let members = members(records);
+            let shared = Shared::of_test(&members);
+            assert_eq!(end(&shared), Ok(5));
+            let problems = shared.problems().unwrap();
+            assert_eq!(problems.len(), named, "{problems:?}");
+            if records == [5, 6, 6] {
+                let problem = problems[0].to_string();
+                assert!(problem.contains("lacks") && problem.contains(members[0].address()), "{problem}");
+                assert_eq!(end(&shared), Ok(6));
+                assert_ne!(shared.client.current(), 0);
+            } else {
+                assert_eq!(end(&shared), Ok(5));
+            }
         }
     }
 
