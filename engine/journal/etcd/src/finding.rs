@@ -200,9 +200,9 @@ impl Shared {
                  out of the URL"
             )),
             Some(other) => Opinion::Undecided(format!(
-                "{address}, of the etcd cluster {etcd_cluster:x}, and a member of the etcd cluster {other:x} have \
-                 different journals of this cluster, and too few members answer to tell which one is right: name \
-                 the members of one etcd alone"
+                "{address}, of the etcd cluster {etcd_cluster:x}, and a member of the etcd cluster {other:x} \
+                 have different journals of this cluster, and too few members answer to tell which one is \
+                 right: name the members of one etcd alone"
             )),
             None => Opinion::Uncontested,
         }

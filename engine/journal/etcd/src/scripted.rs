@@ -137,7 +137,10 @@ impl ScriptedStore {
     }
 
     fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Status> {
-        let is_larger = |operation: &RequestOp| matches!(&operation.request, Some(request_op::Request::Put(put)) if put.value.len() > self.largest);
+        let is_larger = |operation: &RequestOp| match &operation.request {
+            Some(request_op::Request::Put(put)) => put.value.len() > self.largest,
+            _ => false,
+        };
         if request.success.iter().any(is_larger) {
             self.refused += 1;
             return Err(Status::invalid_argument("etcdserver: request is too large"));
