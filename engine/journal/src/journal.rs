@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::position::Position;
+use crate::problem::Problem;
 
 /// A record as the journal returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,13 +67,13 @@ pub trait Journal: Send + Sync {
     fn max_record_bytes(&self) -> usize;
 
     /// What is wrong with its settings, which others may change while replicas run, or with single members,
-    /// which are not read then: each problem in words, with what to do, and in the same words as long as it
-    /// is there. The next start may be refused for it.
+    /// which are not read then: each problem in words, with what to do. The next start may be refused for
+    /// it.
     ///
     /// # Errors
     /// [`Unavailable`](crate::Error::Unavailable), and [`Refused`](crate::Error::Refused) where it is another
     /// journal by now.
-    fn problems(&self) -> Result<Vec<String>> {
+    fn problems(&self) -> Result<Vec<Problem>> {
         Ok(Vec::new())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Server;
-use plinth_journal::Journal;
+use plinth_journal::{Journal, Problem};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
@@ -22,7 +22,7 @@ pub fn watch(server: &Arc<Server>, journal: Arc<dyn Journal>) {
 struct JournalSettings {
     journal: Arc<dyn Journal>,
     /// Problems that were warned of.
-    reported: Mutex<Vec<String>>,
+    reported: Mutex<Vec<Problem>>,
 }
 
 impl Reconciler for JournalSettings {
@@ -57,11 +57,15 @@ impl Reconciler for JournalSettings {
     }
 }
 
-/// Takes what was found; returns the problems that were not reported yet, and those that are gone.
-fn changes(reported: &mut Vec<String>, found: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let new = found.iter().filter(|problem| !reported.contains(problem)).cloned().collect();
-    let before = std::mem::replace(reported, found);
-    let gone = before.into_iter().filter(|problem| !reported.contains(problem)).collect();
+/// Takes what was found; returns the problems that were not reported yet, and those that are gone. One that
+/// was reported stays as it was then.
+fn changes(reported: &mut Vec<Problem>, found: Vec<Problem>) -> (Vec<Problem>, Vec<Problem>) {
+    let is_among = |problems: &[Problem], problem: &Problem| problems.iter().any(|one| problem.is_same(one));
+    let (mut kept, gone): (Vec<_>, Vec<_>) =
+        std::mem::take(reported).into_iter().partition(|problem| is_among(&found, problem));
+    let new: Vec<Problem> = found.into_iter().filter(|problem| !is_among(&kept, problem)).collect();
+    kept.extend(new.iter().cloned());
+    *reported = kept;
     (new, gone)
 }
 
@@ -73,13 +77,22 @@ mod tests {
     fn a_problem_is_reported_once_and_again_after_it_was_gone() {
         let mut reported = Vec::new();
         let mut after = |found: &[&str]| {
-            let (new, gone) = changes(&mut reported, found.iter().map(|text| (*text).to_owned()).collect());
-            (new.join(" "), gone.join(" "))
+            let found = found.iter().map(|text| Problem::of_member("a:1", *text)).collect();
+            let (new, gone) = changes(&mut reported, found);
+            let text = |problems: Vec<Problem>| {
+                problems.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            };
+            (text(new), text(gone))
         };
-        assert_eq!(after(&["a"]), ("a".to_owned(), String::new()));
-        assert_eq!(after(&["a", "b"]), ("b".to_owned(), String::new()));
-        assert_eq!(after(&["b"]), (String::new(), "a".to_owned()));
-        assert_eq!(after(&["a"]), ("a".to_owned(), "b".to_owned()));
-        assert_eq!(after(&[]), (String::new(), "a".to_owned()));
+        let outcome = |new: &str, gone: &str| (new.to_owned(), gone.to_owned());
+        assert_eq!(after(&["a"]), outcome("a", ""));
+        assert_eq!(after(&["a", "b"]), outcome("b", ""));
+        assert_eq!(after(&["b"]), outcome("", "a"));
+        assert_eq!(after(&["a"]), outcome("a", "b"));
+        assert_eq!(after(&[]), outcome("", "a"));
+        // A number that grows makes no other problem of it.
+        assert_eq!(after(&["expired 60 seconds ago"]), outcome("expired 60 seconds ago", ""));
+        assert_eq!(after(&["expired 120 seconds ago"]), outcome("", ""));
+        assert_eq!(after(&["a"]), outcome("a", "expired 60 seconds ago"));
     }
 }

@@ -15,7 +15,7 @@ use plinth_etcd_wire::kv::{
 };
 use plinth_etcd_wire::maintenance::StatusResponse;
 use plinth_etcd_wire::watch::{watch_request, WatchCreateRequest, WatchRequest, WatchResponse};
-use plinth_etcd_wire::{Empty, HeaderResponse, ResponseHeader};
+use plinth_etcd_wire::{Empty, HeaderResponse};
 use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -44,10 +44,6 @@ pub(crate) const PROGRESS: u64 = 8 << 10;
 /// Bytes that etcd may send ahead: some of the largest records. As many again are left for calls.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Where most members are another etcd cluster's, one of the right cluster has answered within so long, or
-/// etcd was replaced.
-const GONE: Duration = Duration::from_secs(10);
-
 /// Where the first member that is asked how it is has not answered for so long, all others are.
 const HEDGE: Duration = Duration::from_millis(100);
 
@@ -58,7 +54,7 @@ const LEADER_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct Client {
     runtime: Handle,
     _thread: ConnectionThread,
-    members: Vec<Member>,
+    pub(crate) members: Vec<Member>,
     /// Number of the member that is asked where a call names none.
     current: AtomicUsize,
     /// Calls that took too long, one after the other.
@@ -67,12 +63,12 @@ pub(crate) struct Client {
     /// What etcd gave for user and password.
     token: Mutex<Option<AsciiMetadataValue>>,
     /// The newest term of a leader that a member has named.
-    term: AtomicU64,
+    pub(crate) term: AtomicU64,
     /// The id of the etcd cluster that the journal was found in, zero before that. Members of another one are
     /// not used: their revisions are others.
-    etcd_cluster: AtomicU64,
+    pub(crate) etcd_cluster: AtomicU64,
     /// When a member of that one has answered last.
-    heard: Mutex<Option<Instant>>,
+    pub(crate) heard: Mutex<Option<Instant>>,
     /// Why the last member that could not be used could not.
     unusable: Mutex<Option<String>>,
 }
@@ -88,15 +84,19 @@ impl Drop for ConnectionThread {
     }
 }
 
-struct Member {
-    address: String,
+pub(crate) struct Member {
+    pub address: String,
     channel: Channel,
     traffic: Arc<Traffic>,
     /// The etcd cluster that it has answered for last, and when that was another one than the journal's.
-    etcd_cluster: AtomicU64,
-    other: Mutex<Option<Instant>>,
+    pub etcd_cluster: AtomicU64,
+    pub other: Mutex<Option<Instant>>,
     /// It could not be used when it was asked last.
     is_unusable: AtomicBool,
+    /// When it has not answered.
+    pub silent: Mutex<Option<Instant>>,
+    /// Bytes of the smallest record that was too large for it, since it has taken one as large.
+    pub too_large: AtomicUsize,
 }
 
 /// A watch of one key.
@@ -197,11 +197,6 @@ impl Client {
         let _ = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
     }
 
-    /// The etcd cluster that a member has answered for last.
-    pub(crate) fn etcd_cluster(&self, member: usize) -> u64 {
-        self.members[member].etcd_cluster.load(Ordering::Relaxed)
-    }
-
     /// The member that is asked where a call names none.
     pub(crate) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
@@ -220,12 +215,6 @@ impl Client {
 
     pub(crate) fn address(&self, member: usize) -> &str {
         &self.members[member].address
-    }
-
-    /// Takes the etcd cluster of a member, which has answered, for that of the journal.
-    pub(crate) fn trust(&self, member: usize) {
-        let found = self.etcd_cluster(member);
-        let _ = self.etcd_cluster.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Why a member could not be used, if there was one.
@@ -279,39 +268,6 @@ impl Client {
                 self.term.fetch_max(status.raft_term, Ordering::Relaxed);
                 return;
             }
-        }
-    }
-
-    /// Notes what the header of an answer says, and refuses one of another etcd cluster: only that member as
-    /// long as others may be of the right one, which a minority does not make up that has not answered
-    /// lately.
-    fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
-        header.map_or(Ok(()), |header| self.note_at(member, header, Instant::now()))
-    }
-
-    fn note_at(&self, member: usize, header: &ResponseHeader, now: Instant) -> Result<(), CallError> {
-        let (found, answered) = (header.cluster_id, &self.members[member]);
-        answered.etcd_cluster.store(found, Ordering::Relaxed);
-        let right = self.etcd_cluster.load(Ordering::Relaxed);
-        if found == right || right == 0 {
-            *answered.other.lock() = None;
-            self.term.fetch_max(header.raft_term, Ordering::Relaxed);
-            *self.heard.lock() = Some(now);
-            return Ok(());
-        }
-        *answered.other.lock() = Some(now);
-        let text =
-            format!("{} is of the etcd cluster {found:x}, and the journal is in {right:x}", answered.address);
-        self.leave(member);
-        // What a member was before the right cluster answered says nothing: it may be of that one again.
-        let heard = *self.heard.lock();
-        let is_since = |at: Instant| heard.is_none_or(|heard| at > heard);
-        let others = self.members.iter().filter(|member| member.other.lock().is_some_and(is_since)).count();
-        let is_gone = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= GONE);
-        let members = self.members.len();
-        match others == members || (others * 2 > members && is_gone) {
-            true => Err(CallError::Refused(format!("{text}: etcd was replaced"))),
-            false => Err(CallError::Unusable(text)),
         }
     }
 
@@ -427,7 +383,9 @@ impl Client {
     ) -> Result<T, CallError> {
         let slow = self.slow.load(Ordering::Relaxed);
         let limit = (CALL_TIMEOUTS[0] * (1 << slow.min(8))).min(CALL_TIMEOUTS[1]);
-        match self.runtime.block_on(self.patiently(member, limit, call)) {
+        let outcome = self.runtime.block_on(self.patiently(member, limit, call));
+        *self.members[member].silent.lock() = outcome.is_none().then(Instant::now);
+        match outcome {
             Some(Ok(answer)) => {
                 self.slow.store(0, Ordering::Relaxed);
                 self.members[member].is_unusable.store(false, Ordering::Relaxed);
@@ -449,7 +407,7 @@ impl Client {
         answered.is_unusable.store(false, Ordering::Relaxed);
         let error = classify(status, &answered.address);
         match &error {
-            CallError::NotMade(_) | CallError::Unknown(_) => self.leave(member),
+            CallError::NotMade(_) | CallError::Unknown(_) | CallError::TooLarge => self.leave(member),
             CallError::Unusable(message) => {
                 *self.unusable.lock() = Some(message.clone());
                 self.leave(member);
@@ -502,6 +460,8 @@ impl Member {
             etcd_cluster: AtomicU64::new(0),
             other: Mutex::new(None),
             is_unusable: AtomicBool::default(),
+            silent: Mutex::new(None),
+            too_large: AtomicUsize::new(usize::MAX),
         })
     }
 }
@@ -553,44 +513,6 @@ mod tests {
                 Err(CallError::NotMade(message)) => assert!(message.contains(expected), "{message}"),
                 other => panic!("{other:?}"),
             }
-        }
-    }
-
-    /// Members that were emptied or put to a wrong place one after the other, and are of the cluster again,
-    /// do not add up; those of one moment do.
-    #[test]
-    fn etcd_was_replaced_where_most_members_are_of_another_cluster_at_once() {
-        const RIGHT: u64 = 7;
-        let options = EtcdOptions::parse("etcd://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/p").unwrap();
-        let client = Client::new(&options).unwrap();
-        let start = Instant::now();
-        // After so many seconds a member answers from a cluster: whether it is used, and whether that is all.
-        for (seconds, member, cluster, outcome) in [
-            (0, 0, RIGHT, "used"),
-            (1, 1, 8, "left"),
-            (2, 0, RIGHT, "used"),
-            // The other one was of the right cluster meanwhile, without having been asked.
-            (3600, 2, 9, "left"),
-            (3601, 0, RIGHT, "used"),
-            (3602, 1, 8, "left"),
-            (3603, 2, 8, "left"),
-            // It may stand still for a moment.
-            (3610, 1, 8, "left"),
-            (3611, 1, 8, "replaced"),
-            (3612, 0, RIGHT, "used"),
-            (3613, 1, 8, "left"),
-            (3614, 2, 8, "left"),
-            (3615, 0, 8, "replaced"),
-        ] {
-            let header = ResponseHeader { cluster_id: cluster, ..ResponseHeader::default() };
-            let noted = match client.note_at(member, &header, start + Duration::from_secs(seconds)) {
-                Ok(()) => "used",
-                Err(CallError::Unusable(_)) => "left",
-                Err(CallError::Refused(_)) => "replaced",
-                Err(error) => panic!("{error}"),
-            };
-            assert_eq!(noted, outcome, "after {seconds} s");
-            client.trust(member);
         }
     }
 }

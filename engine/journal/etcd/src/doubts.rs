@@ -5,7 +5,7 @@ use std::mem::discriminant;
 use std::sync::atomic::Ordering;
 
 use plinth_etcd_wire::kv::{KeyValue, TxnRequest};
-use plinth_journal::{Error, Position, Result};
+use plinth_journal::{Error, Position, Problem, Result};
 
 use crate::call_error::CallError;
 use crate::shared::{position, range, range_of, AppendError, KeyRevisions, Shared};
@@ -207,7 +207,7 @@ impl Shared {
 
     /// What single members have otherwise than most, in words, and which are not used. What most have
     /// otherwise ends the calls of whoever follows the journal.
-    pub(crate) fn problems(&self) -> Result<Vec<String>> {
+    pub(crate) fn problems(&self) -> Result<Vec<Problem>> {
         let known = self.known()?;
         let expected = self.highest.load(Ordering::Relaxed);
         let (mut sound, mut doubts, mut problems) = (Vec::new(), Vec::new(), Vec::new());
@@ -216,12 +216,14 @@ impl Shared {
                 Ok(Ok(newest)) => sound.push(newest),
                 Ok(Err(doubt)) => doubts.push((member, doubt)),
                 Err(CallError::Unusable(message)) => {
-                    problems.push(format!("a member of the journal is passed over: {message}"));
+                    let text = format!("a member of the journal is passed over: {message}");
+                    problems.push(Problem::of_member(self.client.address(member), text));
                 }
                 // One that is down is no problem of the journal.
                 Err(_) => {}
             }
         }
+        self.find_lacking(known, &mut sound, &mut doubts);
         let Some(furthest) = sound.iter().max_by_key(|newest| newest.end()) else { return Ok(problems) };
         let is_ahead = self.is_outvoted(furthest.member, Position::new(furthest.end()), None);
         if self.decided(&doubts).is_none() {
@@ -236,13 +238,35 @@ impl Shared {
             let ahead = is_ahead.then(|| (furthest.member, "counts records that are not there".to_owned()));
             problems.extend(texts.chain(ahead).map(|(member, what)| {
                 let address = self.client.address(member);
-                format!(
+                let text = format!(
                     "member {address} of the journal {what}, unlike the others: take it out, and let a new one take \
                      its place"
-                )
+                );
+                Problem::of_member(address, text)
             }));
         }
         Ok(problems)
+    }
+
+    /// Doubts those that end before what most members have reached, when they are asked once more: each
+    /// answers with all that any had answered before. The one that this replica uses may be among them, which
+    /// knows of no more than it has shown.
+    fn find_lacking(&self, known: KeyRevisions, sound: &mut Vec<Newest>, doubts: &mut Vec<(usize, Doubt)>) {
+        let mut ends: Vec<u64> = sound.iter().map(Newest::end).collect();
+        ends.sort_unstable_by(|one, other| other.cmp(one));
+        let Some(reached) = ends.get(self.client.members() / 2).copied() else { return };
+        self.expect(Position::new(reached));
+        sound.retain(|newest| {
+            let is_lacking = newest.end() < reached;
+            let again = is_lacking.then(|| self.inspect(newest.member, known, reached));
+            match again {
+                Some(Ok(Err(doubt))) => {
+                    doubts.push((newest.member, doubt));
+                    false
+                }
+                _ => true,
+            }
+        });
     }
 
     pub(crate) fn replaced(&self) -> Error {
@@ -354,6 +378,26 @@ mod tests {
         }
     }
 
+    /// It is the one that this replica uses, which has seen nothing of the record.
+    #[test]
+    fn a_member_that_lacks_what_most_have_is_named_and_left() {
+        for (records, named) in [([5, 6, 6], 1), ([5, 6, 5], 1), ([5, 5, 5], 0)] {
+            let members = members(records);
+            let shared = Shared::of_test(&members);
+            assert_eq!(end(&shared), Ok(5));
+            let problems = shared.problems().unwrap();
+            assert_eq!(problems.len(), named, "{problems:?}");
+            if records == [5, 6, 6] {
+                let problem = problems[0].to_string();
+                assert!(problem.contains("lacks") && problem.contains(members[0].address()), "{problem}");
+                assert_eq!(end(&shared), Ok(6));
+                assert_ne!(shared.client.current(), 0);
+            } else {
+                assert_eq!(end(&shared), Ok(5));
+            }
+        }
+    }
+
     /// The marker was removed, and put back: who comes late with what was before says nothing of now.
     #[test]
     fn a_marker_that_was_found_again_stays_found() {
@@ -452,7 +496,8 @@ mod tests {
     fn members_with_problems_are_named() {
         let members = members([5, 5, 5]);
         let shared = Shared::of_test(&members);
-        let problems = || shared.problems().unwrap();
+        let problems =
+            || -> Vec<String> { shared.problems().unwrap().iter().map(ToString::to_string).collect() };
         assert_eq!(problems(), [""; 0]);
         let damage = |member: usize| {
             let mut store = members[member].store();

@@ -1,11 +1,12 @@
 //! Finding the journal in etcd: at one member after the other, as what a single one says may be its own.
 //!
-//! A member may have been emptied, be another etcd's, or have a key damaged. What it says ends nothing: the
-//! first member that has the journal is believed, unless most have it otherwise, and that it is not there, or
-//! is another one's, most have to say.
+//! A member may have been emptied, be another etcd's, or have a key damaged. What it says ends nothing: a
+//! member that has the journal is believed where most have the same, or no other one has this journal
+//! otherwise, and that it is not there, or is another one's, most have to say.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plinth_etcd_wire::kv::{
@@ -19,6 +20,8 @@ use crate::shared::{created, range, range_of, KeyRevisions, Shared};
 
 /// The oldest etcd that can cut the responses of a watch.
 const OLDEST_ETCD: (u32, u32) = (3, 4);
+/// Where too few members had answered when the journal was found, they are asked again so often.
+const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a member has of the journal.
 enum Found {
@@ -29,19 +32,63 @@ enum Found {
     Unsuitable(Error),
 }
 
+/// What the other members say of the journal that one has.
+enum Opinion {
+    /// Most members have the same.
+    Agreed,
+    /// Too few have answered, and none has it otherwise.
+    Uncontested,
+    /// Most have it otherwise.
+    Outvoted(String),
+    /// Some have it otherwise, and too few answer to tell who is right.
+    Undecided(String),
+}
+
 impl Shared {
     /// Which journal it is, found out by the first call that reaches etcd.
     pub(crate) fn known(&self) -> Result<KeyRevisions> {
-        let mut known = self.known.lock();
-        match *known {
-            Some(known) => Ok(known),
-            None => {
-                let found = self.find()?;
-                self.log_created.store(found.log, Ordering::Relaxed);
-                self.was_known.store(true, Ordering::Relaxed);
-                Ok(*known.insert(found))
+        let found = {
+            let mut known = self.known.lock();
+            match *known {
+                Some(known) => known,
+                None => {
+                    let found = self.find()?;
+                    self.log_created.store(found.log, Ordering::Relaxed);
+                    self.was_known.store(true, Ordering::Relaxed);
+                    *known.insert(found)
+                }
             }
+        };
+        self.review(found)?;
+        Ok(found)
+    }
+
+    /// Asks the other members again where too few of them had answered when the journal was found: they may
+    /// have another one, and it is looked for once more then.
+    fn review(&self, found: KeyRevisions) -> Result<()> {
+        if self.is_agreed.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        {
+            let mut reviewed = self.reviewed.lock();
+            if reviewed.is_some_and(|last| last.elapsed() < REVIEW_INTERVAL) {
+                return Ok(());
+            }
+            *reviewed = Some(Instant::now());
+        }
+        let Some(member) = self.client.in_turn().find(|member| self.client.is_trusted(*member)) else {
+            return Ok(());
+        };
+        match self.others_on(member, found) {
+            Opinion::Agreed => self.is_agreed.store(true, Ordering::Relaxed),
+            Opinion::Outvoted(message) | Opinion::Undecided(message) => {
+                *self.known.lock() = None;
+                self.client.trust_none();
+                return Err(Error::Unavailable { message });
+            }
+            Opinion::Uncontested => {}
+        }
+        Ok(())
     }
 
     /// Looks at what the members hold, and founds the journal where that is nothing and it is allowed.
@@ -57,15 +104,19 @@ impl Shared {
             let (mut empty, mut unsuitable, mut failed) = (Vec::new(), Vec::new(), None);
             for member in self.client.in_turn() {
                 match self.find_at(member, founding) {
-                    Ok(Found::Journal(found)) if self.has_other_keys(member, found) => {
-                        let message = "most members have the journal's keys otherwise".to_owned();
-                        unsuitable.push((member, Error::Unavailable { message }));
-                    }
-                    Ok(Found::Journal(found)) => {
-                        self.client.prefer(member);
-                        self.client.trust(member);
-                        return Ok(found);
-                    }
+                    Ok(Found::Journal(found)) => match self.others_on(member, found) {
+                        opinion @ (Opinion::Agreed | Opinion::Uncontested) => {
+                            let is_agreed = matches!(opinion, Opinion::Agreed);
+                            self.is_agreed.store(is_agreed, Ordering::Relaxed);
+                            *self.reviewed.lock() = Some(Instant::now());
+                            self.client.prefer(member);
+                            self.client.trust(member);
+                            return Ok(found);
+                        }
+                        Opinion::Outvoted(message) | Opinion::Undecided(message) => {
+                            unsuitable.push((member, Error::Unavailable { message }));
+                        }
+                    },
                     Ok(Found::Nothing) => empty.push(member),
                     Ok(Found::Unsuitable(error)) => unsuitable.push((member, error)),
                     Err(error @ (CallError::Denied(_) | CallError::Refused(_))) => {
@@ -79,6 +130,7 @@ impl Shared {
                     let response = self.found(*member)?;
                     if response.succeeded {
                         self.client.trust(*member);
+                        self.is_agreed.store(true, Ordering::Relaxed);
                         let marker = response.header.map_or(0, |header| header.revision);
                         return Ok(KeyRevisions { marker, log: 0 });
                     }
@@ -112,28 +164,48 @@ impl Shared {
         TxnRequest { success, ..TxnRequest::default() }
     }
 
-    /// Whether a member has the keys with other revisions than most members of its etcd: what is
-    /// appended under the condition of its own would be there alone. One that has the same is enough.
-    fn has_other_keys(&self, member: usize, found: KeyRevisions) -> bool {
+    /// What the other members say of the journal that one has. Who has this journal with other revisions of
+    /// the keys, or in another etcd, has another one, a copy of it: what is appended to either is not in the
+    /// other. An etcd that has nothing of the journal says nothing of the one that has.
+    fn others_on(&self, member: usize, found: KeyRevisions) -> Opinion {
         let (etcd_cluster, members) = (self.client.etcd_cluster(member), self.client.members());
-        let (agrees, differing) = (Cell::new(false), Cell::new(0));
+        let is_most = |count: usize| count * 2 > members;
+        let (agreeing, differing, other) = (Cell::new(1), Cell::new(0), Cell::new(None));
         self.client.ask_others(member, &self.both_keys(), |response| {
-            if response.header.is_none_or(|header| header.cluster_id != etcd_cluster) {
-                return false;
-            }
+            let Some(header) = &response.header else { return false };
+            let is_same_etcd = header.cluster_id == etcd_cluster;
             match self.judge(Founding::Forbidden, range_of(&response, 0), range_of(&response, 1)) {
                 // The first record may have come meanwhile.
                 Found::Journal(other)
-                    if other.marker == found.marker
+                    if is_same_etcd
+                        && other.marker == found.marker
                         && (other.log == found.log || found.log == 0 || other.log == 0) =>
                 {
-                    agrees.set(true);
+                    agreeing.set(agreeing.get() + 1);
                 }
-                _ => differing.set(differing.get() + 1),
+                Found::Journal(_) => {
+                    other.set(Some(header.cluster_id));
+                    differing.set(differing.get() + 1);
+                }
+                _ if is_same_etcd => differing.set(differing.get() + 1),
+                _ => {}
             }
-            agrees.get() || differing.get() * 2 > members
+            is_most(agreeing.get()) || is_most(differing.get())
         });
-        !agrees.get() && differing.get() * 2 > members
+        let address = self.client.address(member);
+        match other.get() {
+            _ if is_most(agreeing.get()) => Opinion::Agreed,
+            _ if is_most(differing.get()) => Opinion::Outvoted(format!(
+                "{address}, of the etcd cluster {etcd_cluster:x}, has another journal than most members: take it \
+                 out of the URL"
+            )),
+            Some(other) => Opinion::Undecided(format!(
+                "{address}, of the etcd cluster {etcd_cluster:x}, and a member of the etcd cluster {other:x} \
+                 have different journals of this cluster, and too few members answer to tell which one is \
+                 right: name the members of one etcd alone"
+            )),
+            None => Opinion::Uncontested,
+        }
     }
 
     fn judge(&self, founding: Founding, marker: Option<&KeyValue>, log: Option<&KeyValue>) -> Found {
@@ -245,4 +317,67 @@ impl Shared {
 
 fn too_few() -> Error {
     Error::Unavailable { message: "too few members of etcd answer to found a journal".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_journal::Position;
+
+    use super::*;
+    use crate::scripted::ScriptedMember;
+
+    /// The etcd of the copy, and what it lacks.
+    const OLD: u64 = 9;
+
+    fn with_copy(at: usize) -> Vec<ScriptedMember> {
+        let members: Vec<_> = (0..3).map(|n| ScriptedMember::start(if n == at { 3 } else { 5 })).collect();
+        members[at].store().etcd_cluster = OLD;
+        members
+    }
+
+    fn unavailable(outcome: Result<KeyRevisions>) -> String {
+        match outcome {
+            Err(Error::Unavailable { message }) => message,
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    /// One address leads to another etcd, with a copy of this journal as it was once.
+    #[test]
+    fn a_copy_of_the_journal_in_another_etcd_is_not_taken_for_it() {
+        for at in 0..3 {
+            let mut members = with_copy(at);
+            let shared = Shared::unknown_of_test(&members);
+            assert_eq!(shared.end(), Ok(Position::new(5)));
+            assert_eq!(shared.append(&"a record".into()).ok(), Some(Position::new(6)));
+            assert_eq!(members[at].store().keys[&shared.log].version, 3, "nothing is written there");
+            // Of two it cannot be known, whoever is asked first.
+            members.remove((at + 1) % 3);
+            let shared = Shared::unknown_of_test(&members);
+            let message = unavailable(shared.known());
+            assert!(message.contains("different journals") && message.contains("cluster 9"), "{message}");
+            for member in &members {
+                member.store().etcd_cluster = OLD;
+            }
+            assert!(shared.known().is_ok(), "both are of one etcd");
+        }
+    }
+
+    /// The others had nothing to say at the start.
+    #[test]
+    fn a_copy_that_was_taken_for_the_journal_is_given_up() {
+        let members = with_copy(0);
+        let keys = [1, 2].map(|member| std::mem::take(&mut members[member].store().keys));
+        let shared = Shared::of_test(&members);
+        assert_eq!(shared.end(), Ok(Position::new(3)));
+        for (member, keys) in [1, 2].into_iter().zip(keys) {
+            members[member].store().keys = keys;
+        }
+        *shared.reviewed.lock() = None;
+        let message = unavailable(shared.known());
+        assert!(message.contains(members[0].address()) && message.contains("than most"), "{message}");
+        assert_eq!(shared.end(), Ok(Position::new(5)));
+        assert_ne!(shared.client.current(), 0);
+        assert!(shared.is_agreed.load(Ordering::Relaxed));
+    }
 }

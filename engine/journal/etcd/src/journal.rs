@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
+use plinth_journal::{Error, Founding, Journal, Position, Problem, Reader, Result, TailReader};
 
 use crate::call_error::CallError;
 use crate::options::EtcdOptions;
@@ -89,7 +89,7 @@ impl Journal for EtcdJournal {
         self.0.max_record_bytes
     }
 
-    fn problems(&self) -> Result<Vec<String>> {
+    fn problems(&self) -> Result<Vec<Problem>> {
         self.0.problems()
     }
 }

@@ -23,9 +23,11 @@ mod call_error;
 mod client;
 mod connector;
 mod doubts;
+mod etcd_cluster;
 mod finding;
 mod journal;
 mod options;
+mod request_sizes;
 #[cfg(test)]
 mod scripted;
 mod shared;

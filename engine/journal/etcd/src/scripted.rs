@@ -51,6 +51,11 @@ pub(crate) struct ScriptedStore {
     pub etcd_cluster: u64,
     pub revision: i64,
     pub keys: BTreeMap<Bytes, KeyValue>,
+    /// Bytes of the largest value that it takes, and how many were larger.
+    pub largest: usize,
+    pub refused: usize,
+    /// It answers no transaction.
+    pub is_frozen: bool,
 }
 
 impl ScriptedMember {
@@ -59,7 +64,14 @@ impl ScriptedMember {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let mut store = ScriptedStore { etcd_cluster: 1, revision: 1, keys: BTreeMap::new() };
+        let mut store = ScriptedStore {
+            etcd_cluster: 1,
+            revision: 1,
+            keys: BTreeMap::new(),
+            largest: usize::MAX,
+            refused: 0,
+            is_frozen: false,
+        };
         store.put("plinth/journal", format!("plinth journal, format 1, cluster {CLUSTER}").into());
         (0..records).for_each(|_| store.put("plinth/log", "a record".into()));
         let store = Arc::new(Mutex::new(store));
@@ -79,12 +91,17 @@ impl ScriptedMember {
 impl Shared {
     /// The journal at members, once it was found there; the first one is asked first.
     pub(crate) fn of_test(members: &[ScriptedMember]) -> Shared {
-        let addresses: Vec<&str> = members.iter().map(ScriptedMember::address).collect();
-        let options = EtcdOptions::parse(&format!("etcd://{}/plinth", addresses.join(","))).unwrap();
-        let shared = Shared::new(&options, CLUSTER, Founding::Forbidden).unwrap();
+        let shared = Shared::unknown_of_test(members);
         shared.known().unwrap();
         shared.client.prefer(0);
         shared
+    }
+
+    /// The same before the first call.
+    pub(crate) fn unknown_of_test(members: &[ScriptedMember]) -> Shared {
+        let addresses: Vec<&str> = members.iter().map(ScriptedMember::address).collect();
+        let options = EtcdOptions::parse(&format!("etcd://{}/plinth", addresses.join(","))).unwrap();
+        Shared::new(&options, CLUSTER, Founding::Forbidden).unwrap()
     }
 }
 
@@ -120,6 +137,14 @@ impl ScriptedStore {
     }
 
     fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Status> {
+        let is_larger = |operation: &RequestOp| match &operation.request {
+            Some(request_op::Request::Put(put)) => put.value.len() > self.largest,
+            _ => false,
+        };
+        if request.success.iter().any(is_larger) {
+            self.refused += 1;
+            return Err(Status::invalid_argument("etcdserver: request is too large"));
+        }
         let succeeded = request.compare.iter().all(|compare| self.holds(compare));
         let operations = if succeeded { &request.success } else { &request.failure };
         let responses = operations.iter().map(|operation| self.perform(operation));
@@ -187,6 +212,9 @@ async fn answer(
         let created = WatchResponse { created: true, ..WatchResponse::default() }.encode_to_vec();
         let frames = tokio_stream::iter([Ok(Frame::data(framed(&created)))]).chain(tokio_stream::pending());
         return Ok(Response::new(StreamBody::new(frames).boxed()));
+    }
+    if path == path::TXN && store.lock().is_frozen {
+        std::future::pending::<()>().await;
     }
     let body = request.into_body().collect().await.unwrap().to_bytes().slice(5..);
     let (message, status) = match store.lock().answer(&path, body) {

@@ -41,6 +41,9 @@ pub(crate) struct Shared {
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
     pub was_known: AtomicBool,
+    /// Most members have said the same when it was found; otherwise, when they were asked last.
+    pub is_agreed: AtomicBool,
+    pub reviewed: Mutex<Option<Instant>>,
     pub log_created: AtomicI64,
     /// The newest position that was read or answered: no member that has all records ends before it, unless
     /// the one that named it counts otherwise than most.
@@ -80,6 +83,8 @@ impl Shared {
             max_record_bytes: options.max_record_bytes,
             known: Mutex::new(None),
             was_known: AtomicBool::new(false),
+            is_agreed: AtomicBool::new(false),
+            reviewed: Mutex::new(None),
             log_created: AtomicI64::new(0),
             highest: AtomicU64::new(0),
             recent: Mutex::new(None),
@@ -104,7 +109,38 @@ impl Shared {
         self.patience.store(LEAST_PATIENCE, Ordering::Relaxed);
     }
 
+    /// Appends a record at a member, or at another one where that takes no record of this size: its limit may
+    /// be lower than that of the others.
     pub(crate) fn append(&self, record: &Bytes) -> Result<Position, AppendError> {
+        let size = record.len();
+        let (mut is_too_large, mut failed) = (false, None);
+        let in_turn = self.client.in_turn_for(size);
+        for member in in_turn.members {
+            // One that stands still would leave the outcome unknown.
+            if is_too_large && self.client.is_silent(member) {
+                continue;
+            }
+            match self.append_at(member, record) {
+                Err(AppendError::Call(CallError::TooLarge)) => {
+                    self.client.takes_less(member, size);
+                    is_too_large = true;
+                }
+                Err(AppendError::Call(error @ (CallError::NotMade(_) | CallError::Unusable(_))))
+                    if is_too_large || in_turn.is_large =>
+                {
+                    failed = Some(error);
+                }
+                Ok(position) => {
+                    self.client.takes(member, size);
+                    return Ok(position);
+                }
+                error => return error,
+            }
+        }
+        Err(AppendError::Call(failed.filter(|_| !is_too_large).unwrap_or(CallError::TooLarge)))
+    }
+
+    fn append_at(&self, member: usize, record: &Bytes) -> Result<Position, AppendError> {
         let put = PutRequest { key: self.log.clone(), value: record.clone(), ..PutRequest::default() };
         let mut known = self.known().map_err(AppendError::Journal)?;
         loop {
@@ -120,7 +156,6 @@ impl Shared {
                 ],
                 failure: vec![range(&self.log, true), range(&self.marker, false)],
             };
-            let member = self.client.current();
             let response = self.client.txn_at(member, &request).map_err(AppendError::Call)?;
             let log = range_of(&response, usize::from(response.succeeded)).cloned();
             if response.succeeded {

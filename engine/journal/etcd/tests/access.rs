@@ -176,12 +176,20 @@ fn a_member_that_cannot_be_used_is_passed_over() {
 #[test]
 fn a_member_of_another_etcd_is_passed_over() {
     let Some(program) = program() else { return };
-    let (mut own, other) = (Members::start(program.clone(), 1), Members::start(program, 1));
+    let (mut own, other) = (Members::start(program.clone(), 2), Members::start(program, 1));
     own.connect();
-    // It holds a journal of the same cluster of replicas, and as many records.
+    // It holds a journal of the same cluster of replicas, and as many records. It is asked first.
     let elsewhere = other.connect();
-    let mut options = own.options();
-    options.members.extend(other.options().members);
+    let mut options = other.options();
+    options.members.push(own.address(0));
+    // One against one: neither is believed.
+    let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
+    let error = journal.append("a record".into()).unwrap_err();
+    assert!(
+        matches!(&error, Error::Unavailable { message } if message.contains("different journals")),
+        "{error}"
+    );
+    options.members.push(own.address(1));
     let journal = EtcdJournal::connect(&options, CLUSTER, Founding::Forbidden).unwrap();
     for n in 1..8 {
         assert_eq!(journal.append("a record".into()), Ok(Position::new(n)));

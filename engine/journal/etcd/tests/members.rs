@@ -355,7 +355,9 @@ fn problems(journal: &EtcdJournal) -> Vec<String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         match journal.problems() {
-            Ok(problems) if !problems.is_empty() => return problems,
+            Ok(problems) if !problems.is_empty() => {
+                return problems.iter().map(ToString::to_string).collect()
+            }
             problems => assert!(Instant::now() < deadline, "{problems:?}"),
         }
     }

@@ -35,7 +35,7 @@ impl Shared {
             },
             Ok(produced) => {
                 self.suspect(leader);
-                Err(self.not_appended(leader, &produced, record.len()))
+                Err(self.not_appended(topic, leader, &produced, record.len()))
             }
             Err(error) => {
                 self.suspect(leader);
@@ -75,13 +75,15 @@ impl Shared {
 
     /// What an error in the answer to an append says about the record. Where a broker may have appended it
     /// before that error, nothing is known.
-    fn not_appended(&self, leader: &Leader, produced: &Produced, size: usize) -> Error {
+    fn not_appended(&self, topic: &Topic, leader: &Leader, produced: &Produced, size: usize) -> Error {
         let why = produced.message.clone().unwrap_or_else(|| error_name(produced.error));
         let message = format!("{}: {why}", leader.address);
         match produced.error {
-            code::MESSAGE_TOO_LARGE | code::RECORD_LIST_TOO_LARGE => {
-                Error::TooLarge { size, limit: size.saturating_sub(1) }
-            }
+            // One that leads no more may know an earlier limit than the one that does.
+            code::MESSAGE_TOO_LARGE | code::RECORD_LIST_TOO_LARGE => match self.confirm(topic, leader) {
+                Ok(()) => Error::TooLarge { size, limit: size.saturating_sub(1) },
+                Err(error) => Error::Unavailable { message: format!("{message}; {error}") },
+            },
             // All of these are found before the record is appended.
             code::NOT_ENOUGH_REPLICAS
             | code::UNKNOWN_TOPIC_ID
@@ -104,5 +106,39 @@ fn unknown(error: CallError) -> CallError {
         CallError::NotMade(message) => CallError::Unknown(message),
         CallError::Refused(message) => CallError::Unknown(message),
         error => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plinth_journal::record::ClusterId;
+    use plinth_journal::Founding;
+
+    use super::*;
+    use crate::scripted::{self, ScriptedBroker};
+
+    /// One broker leads no more, and does not know it.
+    #[test]
+    fn a_record_is_too_large_where_the_broker_leads_that_says_so() {
+        const TOPIC: Topic = Topic { id: [7; 16], min_in_sync: 2 };
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let known = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
+        let append = |others: (i32, i32)| {
+            for (broker, leads) in brokers.iter().zip([(1, 7), others, others]) {
+                let metadata = scripted::metadata(&addresses, &TOPIC.id, leads, &[1, 2, 3]);
+                let produced = scripted::produced(&TOPIC.id, code::MESSAGE_TOO_LARGE);
+                broker.answers(vec![(wire::METADATA, metadata), (wire::PRODUCE, produced)]);
+            }
+            let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+            shared.client.view_of(&addresses[0], "topic").unwrap();
+            shared.append_with(&TOPIC, &known, &shared.key, &Bytes::from_static(b"a record"))
+        };
+        assert_eq!(append((1, 7)), Err(Error::TooLarge { size: 8, limit: 7 }));
+        let error = append((2, 8)).unwrap_err();
+        assert!(
+            matches!(&error, Error::Unavailable { message } if message.contains("leads the journal now")),
+            "{error}"
+        );
     }
 }

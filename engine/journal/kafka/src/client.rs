@@ -218,6 +218,27 @@ impl Client {
         self.judge(topic, answers)
     }
 
+    /// What each of the addresses that the options name knows of a topic, until most of them know this one;
+    /// and how many there are.
+    pub(crate) fn views_of_seeds(&self, topic: &str, found: &TopicId) -> (Vec<View>, usize) {
+        let deadline = Instant::now() + VIEW_TIMEOUT;
+        let seeds: BTreeSet<&String> = self.seeds.iter().collect();
+        let mut views: Vec<View> = Vec::new();
+        for seed in &seeds {
+            let agreeing = views.iter().filter(|view| view.topic == *found).count();
+            if agreeing * 2 > seeds.len() || Instant::now() >= deadline {
+                break;
+            }
+            let answer = self.open_within(seed, DIALS[0]).and_then(|connection| {
+                self.call_over(connection, wire::METADATA, &wire::metadata(topic), CALL_TIMEOUT)
+            });
+            // The brokers that it names are noted of no more than one Kafka.
+            let view = answer.ok().and_then(|answer| View::decode(answer).ok());
+            views.extend(view.filter(|view| view.error == code::NONE));
+        }
+        (views, seeds.len())
+    }
+
     /// Whether a broker knows no such topic, or another one than was found.
     fn is_other(&self, view: &View) -> bool {
         match view.error {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Journal, Position, Reader, Result, TailReader};
+use plinth_journal::{Error, Founding, Journal, Position, Problem, Reader, Result, TailReader};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
@@ -88,7 +88,7 @@ impl Journal for KafkaJournal {
         self.0.max_record_bytes
     }
 
-    fn problems(&self) -> Result<Vec<String>> {
+    fn problems(&self) -> Result<Vec<Problem>> {
         self.0.problems(&self.0.known()?)
     }
 }

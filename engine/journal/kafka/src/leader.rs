@@ -234,7 +234,7 @@ impl Shared {
     /// Asks other replicas of the partition whether they know a later leader, until as many have not as leave
     /// too few for one. Which replicas there are the leader is asked, at the same time: one that was added
     /// changes no epoch, and none follows before the leader knows of it.
-    fn confirm(&self, topic: &Topic, leader: &Leader) -> Result<()> {
+    pub(crate) fn confirm(&self, topic: &Topic, leader: &Leader) -> Result<()> {
         let deadline = Instant::now() + CALL_TIMEOUT;
         let mut quorum = Quorum::new(leader, topic.min_in_sync);
         let mut waiting: Vec<(i32, Connection)> = Vec::new();

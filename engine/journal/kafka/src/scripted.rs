@@ -171,6 +171,26 @@ pub(crate) fn fetched(topic: &TopicId, offset: i64, key: &[u8], values: &[&[u8]]
     out.0
 }
 
+/// An error as the answer to an append.
+pub(crate) fn produced(topic: &TopicId, error: i16) -> Vec<u8> {
+    let mut out = Encoder::default();
+    out.length(1);
+    out.topic_id(topic);
+    out.length(1);
+    out.i32(0);
+    out.i16(error);
+    for unknown in [-1; 3] {
+        out.i64(unknown);
+    }
+    out.length(0);
+    out.null();
+    out.tags();
+    out.tags();
+    out.i32(0);
+    out.tags();
+    out.0
+}
+
 /// The settings of the topic.
 pub(crate) fn settings(values: &[(&str, String)]) -> Vec<u8> {
     let mut out = Encoder::default();

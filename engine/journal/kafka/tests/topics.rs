@@ -235,7 +235,10 @@ fn has_problems(journal: &KafkaJournal, expected: &[&str]) {
         match &found {
             Ok(found)
                 if found.len() == expected.len()
-                    && found.iter().zip(expected).all(|(found, expected)| found.contains(expected)) =>
+                    && found
+                        .iter()
+                        .zip(expected)
+                        .all(|(found, expected)| found.to_string().contains(expected)) =>
             {
                 return;
             }
