@@ -121,8 +121,8 @@ impl ApiError {
         error
     }
 
-    /// Whether this server has found that something is not there. A webhook may refuse with any code and reason:
-    /// what it says of an object is not known to be so.
+    /// Whether this server has found that something is not there. A webhook may refuse with any code and
+    /// reason: what it says of an object is not known to be so.
     pub fn is_not_found(&self) -> bool {
         self.code == 404 && self.given.is_none()
     }

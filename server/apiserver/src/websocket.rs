@@ -123,14 +123,17 @@ pub(crate) async fn send<M>(
                 }
             }
             received = socket.next() => match received {
-                // The reply is sent below.
-                Some(Ok(Message::Close(_)) | Err(_)) => break,
+                // It is answered where more would be read.
+                Some(Ok(Message::Close(_))) => {
+                    let _ = tokio::time::timeout(CLOSE_TIME, socket.next()).await;
+                    return;
+                }
+                Some(Err(_)) => break,
                 None => return,
                 Some(Ok(_)) => {}
             },
         }
     }
-    // The client may have closed first, or read nothing.
     let close = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }));
     let _ = tokio::time::timeout(CLOSE_TIME, close).await;
 }

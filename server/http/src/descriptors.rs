@@ -10,9 +10,9 @@ const RESERVED: u64 = 768;
 /// Connections to other servers for which requests of clients may wait at a time, where the limit of open
 /// files allows it.
 const MAX_FORWARDED: usize = 4096;
-/// Calls of webhooks at a time: an eighth of the limit of open files, of which so many are reserved anyway. A
-/// webhook may ask this server for something that it is called for itself: were there fewer calls than requests
-/// that are handled at a time, such calls could all wait for one another.
+/// Calls of webhooks at a time: an eighth of the limit of open files, of which so many are reserved anyway.
+/// A webhook may ask this server for something that it is called for itself: were there fewer calls than
+/// requests that are handled at a time, such calls could all wait for one another.
 const MAX_WEBHOOK_CALLS: usize = 1024;
 const RESERVED_FOR_WEBHOOKS: usize = 128;
 

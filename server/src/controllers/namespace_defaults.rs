@@ -147,8 +147,8 @@ async fn publish(
         let create = account.request(server, resource, namespace, default.name, Verb::Create)?;
         let outcome = internal::ensure_as(&create, default.object.clone()).await;
         return match outcome {
-            // The namespace was deleted, or is terminating: the feed delivers its change. Whatever else refuses
-            // may do so for a while.
+            // The namespace was deleted, or is terminating: the feed delivers its change. Whatever else
+            // refuses may do so for a while.
             Err(_) if !is_active(server, namespace).await? => Ok(()),
             outcome => outcome,
         };

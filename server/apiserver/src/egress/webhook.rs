@@ -135,8 +135,8 @@ impl Webhooks {
         Webhooks { resolver, clients: ClientCache::default(), calls: Slots::mostly_for_one(most) }
     }
 
-    /// Calls the webhook of a `clientConfig`; the answer may be any JSON. To wait for other calls is no part of
-    /// the call's time: the webhook has not failed.
+    /// Calls the webhook of a `clientConfig`; the answer may be any JSON. To wait for other calls is no part
+    /// of the call's time: the webhook has not failed.
     ///
     /// # Errors
     /// [`WebhookError`].
