@@ -6,7 +6,6 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -31,8 +30,6 @@ const VERSION: &str = "13";
 const MAX_MESSAGE: usize = 64 << 10;
 /// Sizes of the read and write buffers, in bytes.
 const BUFFER: usize = 16 << 10;
-/// Longest time for sending the end.
-const CLOSE_TIME: Duration = Duration::from_secs(5);
 
 /// The refusal of a handshake.
 pub(crate) type Refusal = Box<Response<Body>>;
@@ -123,19 +120,13 @@ pub(crate) async fn send<M>(
                 }
             }
             received = socket.next() => match received {
-                // It is answered where more would be read.
-                Some(Ok(Message::Close(_))) => {
-                    let _ = tokio::time::timeout(CLOSE_TIME, socket.next()).await;
-                    return;
-                }
-                Some(Err(_)) => break,
-                None => return,
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
                 Some(Ok(_)) => {}
             },
         }
     }
-    let close = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() }));
-    let _ = tokio::time::timeout(CLOSE_TIME, close).await;
+    // The client may have closed first.
+    let _ = socket.close(Some(CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() })).await;
 }
 
 /// A header's text; empty without it.
