@@ -296,7 +296,8 @@ fn what_a_journal_finds_too_large_keeps_nobody_else() {
     assert!(!is_there(&engine, "too large"));
 }
 
-/// A member that has a lower limit than the one that may have taken it, or a limit that was lowered meanwhile.
+/// A member that has a lower limit than the one that may have taken it, or a limit that was lowered
+/// meanwhile.
 #[test]
 fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_problem_may_be_told_in_other_numbers() {
+    fn the_same_problem_may_have_other_numbers() {
         let expired =
             |member: &str, seconds: u32| Problem::of_member(member, format!("expired {seconds} seconds ago"));
         assert!(expired("a:1", 9).is_same(&expired("a:1", 10)));

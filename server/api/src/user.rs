@@ -1,5 +1,6 @@
 //! The user of a request.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use plinth_codec::{Map, Value};
@@ -53,6 +54,18 @@ impl User {
     /// Whether the user is a member of a group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// The name under which what the user takes of a limit is counted. The service accounts of a namespace
+    /// are one: whoever may create one may create as many as they like. Those of the system's namespace are
+    /// not: who may there is an administrator, and its controllers are many.
+    pub fn counted_as(&self) -> Cow<'_, str> {
+        match split_service_account(&self.name) {
+            Some((namespace, _)) if namespace != "kube-system" => {
+                Cow::Owned(format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"))
+            }
+            _ => Cow::Borrowed(&self.name),
+        }
     }
 
     /// Adds a group, once.
@@ -200,6 +213,19 @@ mod tests {
             assert_eq!(split_service_account(user), parts, "{user}");
         }
         assert_eq!(split_service_account(&service_account_name("a", "b")), Some(("a", "b")));
+    }
+
+    #[test]
+    fn the_service_accounts_of_a_namespace_are_counted_as_one() {
+        let rows = [
+            ("jane", "jane"),
+            ("system:serviceaccount:ns:a", "system:serviceaccounts:ns"),
+            ("system:serviceaccount:ns:b", "system:serviceaccounts:ns"),
+            ("system:serviceaccount:kube-system:a", "system:serviceaccount:kube-system:a"),
+        ];
+        for (name, counted_as) in rows {
+            assert_eq!(User::new(name, &[]).counted_as(), counted_as);
+        }
     }
 
     #[test]

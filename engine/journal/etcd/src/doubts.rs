@@ -4,49 +4,12 @@
 use std::mem::discriminant;
 use std::sync::atomic::Ordering;
 
-use plinth_etcd_wire::kv::{KeyValue, TxnRequest};
+use plinth_etcd_wire::kv::TxnRequest;
 use plinth_journal::{Error, Position, Problem, Result};
 
 use crate::call_error::CallError;
-use crate::shared::{position, range, range_of, AppendError, KeyRevisions, Shared};
-
-/// The newest record as a member has it, without its bytes, and a revision that is not below it.
-pub(crate) struct Newest {
-    pub log: Option<KeyValue>,
-    pub revision: i64,
-    pub member: usize,
-}
-
-impl Newest {
-    /// Its position, zero where there is no record.
-    pub(crate) fn position(&self) -> Result<Position> {
-        self.log.as_ref().map_or(Ok(Position::ZERO), position)
-    }
-
-    /// Its position as a number, zero for one that cannot be.
-    fn end(&self) -> u64 {
-        self.log.as_ref().map_or(0, |log| u64::try_from(log.version).unwrap_or(0))
-    }
-}
-
-/// What a member has otherwise than it was.
-pub(crate) enum Doubt {
-    /// The keys were deleted or created again.
-    Replaced,
-    /// The key that names the cluster is not as it has to be.
-    Unmarked,
-    /// It ends before what was read or answered already.
-    Behind(Newest),
-}
-
-impl Doubt {
-    fn end(&self) -> u64 {
-        match self {
-            Doubt::Behind(newest) => newest.end(),
-            Doubt::Replaced | Doubt::Unmarked => 0,
-        }
-    }
-}
+use crate::member_state::{Doubt, Newest};
+use crate::shared::{range, range_of, AppendError, KeyRevisions, Shared};
 
 /// What the members have that were asked.
 struct Survey {
@@ -299,6 +262,7 @@ impl Shared {
 mod tests {
     use std::sync::Arc;
 
+    use plinth_etcd_wire::kv::KeyValue;
     use plinth_journal::Tail as _;
 
     use super::*;

@@ -26,6 +26,7 @@ mod doubts;
 mod etcd_cluster;
 mod finding;
 mod journal;
+mod member_state;
 mod options;
 mod request_sizes;
 #[cfg(test)]

@@ -101,20 +101,20 @@ mod tests {
         let shared = Shared::of_test(&members);
         assert_eq!(append(&shared), Ok(Position::new(6)));
         // That which takes it goes away, and a call may be on its connection still.
-        let settled = || (0..20).map(|_| append(&shared)).find(|outcome| *outcome != Err("unknown"));
+        let certain = || (0..20).map(|_| append(&shared)).find(|outcome| *outcome != Err("unknown"));
         members.remove(1);
-        assert_eq!(settled(), Some(Err("too large")));
+        assert_eq!(certain(), Some(Err("too large")));
         for current in [0, 1, 2] {
             shared.client.prefer(current);
             assert_eq!(append(&shared), Err("too large"));
         }
         members.clear();
-        assert_eq!(settled(), Some(Err("not made")));
+        assert_eq!(certain(), Some(Err("not made")));
     }
 
     /// What it has been sent may be there.
     #[test]
-    fn a_member_that_stands_still_is_not_asked_for_what_others_do_not_take() {
+    fn a_frozen_member_is_not_waited_for_where_others_refuse_the_size() {
         let members = members([LARGE, LARGE / 2, LARGE / 2]);
         let shared = Shared::of_test(&members);
         members[0].store().is_frozen = true;

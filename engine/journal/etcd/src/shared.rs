@@ -15,7 +15,7 @@ use plinth_journal::{Error, Founding, Position, Result, LAG};
 
 use crate::call_error::CallError;
 use crate::client::{Client, Watch};
-use crate::doubts::{Doubt, Newest};
+use crate::member_state::{position, Doubt, Newest};
 use crate::options::EtcdOptions;
 
 /// What the marker holds before the cluster.
@@ -351,14 +351,6 @@ impl Shared {
 
     pub(crate) fn marker_value(&self) -> String {
         format!("{MARKER}{}", self.cluster)
-    }
-}
-
-/// The version of the key is the number of its puts.
-pub(crate) fn position(log: &KeyValue) -> Result<Position> {
-    match u64::try_from(log.version) {
-        Ok(version) if version > 0 => Ok(Position::new(version)),
-        _ => Err(Error::Unavailable { message: "etcd returned no version of the key".to_owned() }),
     }
 }
 

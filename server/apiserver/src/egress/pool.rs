@@ -41,8 +41,8 @@ impl<B: Body + Unpin + 'static> Pool<B> {
         None
     }
 
-    /// Returns a connection whose response was read to its end. It is closed where the request was not sent to
-    /// its end: its client decides when that is.
+    /// Returns a connection whose response was read to its end. It is closed where the request was not sent
+    /// to its end: its client decides when that is.
     pub(crate) fn put_back(&self, connection: Connection<B>) {
         let mut idle = self.idle.lock();
         if idle.len() < MAX_IDLE && connection.has_sent() {

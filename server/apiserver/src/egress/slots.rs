@@ -5,12 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use plinth_api::{split_service_account, User, MASTERS_GROUP, SERVICE_ACCOUNTS_GROUP};
+use plinth_api::{User, MASTERS_GROUP};
 use smol_str::SmolStr;
 use tokio::sync::Notify;
 
-/// The namespace of the system's own service accounts.
-const SYSTEM_NAMESPACE: &str = "kube-system";
 /// Of all slots, the part that is kept for administrators.
 const KEPT: usize = 8;
 
@@ -54,25 +52,17 @@ impl SharedSlots {
         SharedSlots { requests: Slots::new(requests), long_running: Slots::new(long_running) }
     }
 
-    /// So many slots of both together: a quarter for requests with a deadline, and one of each where there are
-    /// two.
+    /// So many slots of both together: a quarter for requests with a deadline, and one of each where there
+    /// are two.
     pub fn of_both(count: usize) -> SharedSlots {
         let requests = count.div_ceil(4).min(count / 2);
         SharedSlots::new(requests, count - requests)
     }
 
-    /// A slot for a request of `user`. The service accounts of a namespace share theirs: whoever may create
-    /// one may create as many as they like. Those of the system's namespace do not: who may there is an
-    /// administrator, and its controllers are many.
+    /// A slot for a request of `user`, who is counted as [`User::counted_as`] says.
     pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
         let slots = if is_long_running { &self.long_running } else { &self.requests };
-        let is_administrator = user.is_in(MASTERS_GROUP);
-        match split_service_account(&user.name) {
-            Some((namespace, _)) if namespace != SYSTEM_NAMESPACE => {
-                slots.take(&format!("{SERVICE_ACCOUNTS_GROUP}:{namespace}"), is_administrator)
-            }
-            _ => slots.take(&user.name, is_administrator),
-        }
+        slots.take(&user.counted_as(), user.is_in(MASTERS_GROUP))
     }
 
     /// Whether some slot is taken.
@@ -197,19 +187,5 @@ mod tests {
         drop(held);
         drop((other, waits.await));
         assert_eq!(slots.usage.lock().free, 2);
-    }
-
-    #[test]
-    fn the_service_accounts_of_a_namespace_are_one() {
-        let slots = SharedSlots::new(0, 16);
-        let of = |namespace: &str, n: u32| {
-            User::new(format!("system:serviceaccount:{namespace}:account-{n}"), &[SERVICE_ACCOUNTS_GROUP])
-        };
-        let first: Vec<Slot> = (0..).map_while(|n| slots.take(&of("first", n), true)).collect();
-        assert_eq!(first.len(), 7);
-        assert!(slots.take(&of("second", 0), true).is_some());
-        drop(first);
-        let system: Vec<Slot> = (0..).map_while(|n| slots.take(&of(SYSTEM_NAMESPACE, n), true)).collect();
-        assert_eq!(system.len(), 14);
     }
 }

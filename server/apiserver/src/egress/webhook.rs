@@ -129,8 +129,8 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time, which
-    /// they share: those that hang leave some to others.
+    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time,
+    /// which they share: those that hang leave some to others.
     pub fn new(resolver: ServiceResolver, most: usize) -> Webhooks {
         Webhooks { resolver, clients: ClientCache::default(), calls: Slots::mostly_for_one(most) }
     }

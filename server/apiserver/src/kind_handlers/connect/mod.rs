@@ -75,7 +75,8 @@ pub(super) async fn connect(mut cx: Box<Context>, body: RequestBody) -> Result<R
                     return log_answer::read(&cx, upgrade, destination).await
                 }
                 Some(destination) => destination,
-                // A pod without a node has no log yet: an empty one, as kube-apiserver was recorded to answer.
+                // A pod without a node has no log yet: an empty one, as kube-apiserver was recorded to
+                // answer.
                 None => return Ok(Response::new(Body::empty())),
             }
         }
