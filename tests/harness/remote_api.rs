@@ -293,6 +293,11 @@ async fn objects(
             }
             document(&json!({"read": behavior.bodies.lock().len()}))
         }
+        // Without a length.
+        (_, [.., "chunked"]) => {
+            let pieces = stream::iter([Ok(Frame::data(Bytes::from_static(b"{}")))]);
+            Response::new(StreamBody::new(pieces).boxed_unsync())
+        }
         // Answers before it has read its body.
         (_, [.., "early"]) => {
             tokio::spawn(async move {

@@ -75,7 +75,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         }
         return Ok(true);
     }
-    let applied = shared.anchor().position;
+    let (applied, losses) = (shared.anchor().position, shared.losses());
     // The end is read after they came and before the next ones do: those are in the next round.
     let end = journal.end();
     shared.heard(Call::Read, end.as_ref().err());
@@ -85,8 +85,8 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
             tickets.iter().for_each(|ticket| ticket.answer(Err(Error::from(error.clone()))));
             return Err(Failure::Journal { error });
         }
-        // The journal was lost meanwhile.
-        Ok(_) if !shared.is_checked() => shared.ask_later(tickets),
+        // The journal was lost meanwhile, and may have been found again at another member.
+        Ok(_) if !shared.is_checked() || shared.losses() != losses => shared.ask_later(tickets),
         Ok(end) => shared.confirm(tickets, end),
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);

@@ -237,6 +237,8 @@ async fn connections_are_used_again() {
             let body = if method == http::Method::POST { "{}" } else { "" };
             let call = Call::new(method.clone(), &*path).body("application/json", body);
             connection.call(&call).await.expect("an answer");
+            let chunked = Call::get(format!("{path}/chunked"));
+            connection.call(&chunked).await.expect("an answer");
         }
     }
     let further = remote.connections() - before;

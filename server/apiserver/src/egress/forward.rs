@@ -139,6 +139,8 @@ pub(crate) trait RequestConnection: Send {
 /// The body of another server's response, read as the client reads ours; if it is cut off, so is ours.
 pub struct ForwardedBody {
     body: Incoming,
+    /// Whether it has said that it has ended.
+    has_ended: bool,
     /// When it is cut off.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Until it is known that all was received and sent.
@@ -156,6 +158,7 @@ impl ForwardedBody {
     ) -> ForwardedBody {
         ForwardedBody {
             body,
+            has_ended: false,
             deadline: None,
             connection: Some(Box::new(connection)),
             hold: Some(Box::new(hold)),
@@ -173,10 +176,14 @@ impl ForwardedBody {
         Body::Stream(Box::pin(self))
     }
 
+    fn was_received(&self) -> bool {
+        self.has_ended || self.body.is_end_stream()
+    }
+
     /// Gives the connection back where all was received and sent. Who reads a body may know the end by its
     /// length, and not ask again.
     fn note_end(&mut self) {
-        if self.body.is_end_stream() {
+        if self.was_received() {
             if let Some(connection) = self.connection.take_if(|connection| connection.has_sent()) {
                 connection.received();
             }
@@ -188,7 +195,7 @@ impl Drop for ForwardedBody {
     fn drop(&mut self) {
         // Nobody reads the body of an answer to HEAD.
         self.note_end();
-        let Some(connection) = self.connection.take().filter(|_| self.body.is_end_stream()) else { return };
+        let Some(connection) = self.connection.take().filter(|_| self.was_received()) else { return };
         let hold = self.hold.take();
         // The client may still be sending, and has not read all: where nothing took what it sends, its
         // connection would be reset.
@@ -222,6 +229,7 @@ impl ChunkStream for ForwardedBody {
                 },
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(BodyError(error.to_string())))),
                 Poll::Ready(None) => {
+                    body.has_ended = true;
                     body.note_end();
                     return Poll::Ready(None);
                 }

@@ -18,7 +18,6 @@ pub struct Slots {
     usage: Mutex<Usage>,
     /// A holder has no more than so many times what is free for others.
     share: usize,
-    released: Notify,
 }
 
 /// The slots that are in use.
@@ -29,6 +28,8 @@ struct Usage {
     kept: usize,
     /// By name; none has zero.
     holders: HashMap<SmolStr, usize>,
+    /// Those of [`Slots::wait`], by name, and how many: one of each is woken by a slot that is given back.
+    waiting: HashMap<SmolStr, (Arc<Notify>, usize)>,
 }
 
 /// A slot among the requests that wait for other servers; released when it is dropped with the request.
@@ -84,8 +85,8 @@ impl Slots {
 
     fn with_share(count: usize, share: usize) -> Arc<Slots> {
         let (free, kept) = (count, count.div_ceil(KEPT).min(count / 2));
-        let usage = Mutex::new(Usage { free, kept, holders: HashMap::new() });
-        Arc::new(Slots { usage, share, released: Notify::new() })
+        let usage = Mutex::new(Usage { free, kept, holders: HashMap::new(), waiting: HashMap::new() });
+        Arc::new(Slots { usage, share })
     }
 
     /// A slot for a holder, who may have as many as stay free for others, or three times that. Who has none
@@ -106,14 +107,47 @@ impl Slots {
 
     /// The same, as soon as there is one.
     pub(super) async fn wait(self: &Arc<Slots>, holder: &str) -> Slot {
+        if let Some(slot) = self.take(holder, true) {
+            return slot;
+        }
+        let waiter = Waiter::new(self, holder);
         loop {
-            let mut released = pin!(self.released.notified());
+            let mut released = pin!(waiter.released.notified());
             // From now on, so that none is missed.
             released.as_mut().enable();
             if let Some(slot) = self.take(holder, true) {
                 return slot;
             }
             released.await;
+        }
+    }
+}
+
+/// Who waits for a slot.
+struct Waiter<'s> {
+    slots: &'s Slots,
+    holder: SmolStr,
+    released: Arc<Notify>,
+}
+
+impl Waiter<'_> {
+    fn new<'s>(slots: &'s Slots, holder: &str) -> Waiter<'s> {
+        let holder = SmolStr::from(holder);
+        let mut usage = slots.usage.lock();
+        let (released, count) = usage.waiting.entry(holder.clone()).or_default();
+        *count += 1;
+        let released = Arc::clone(released);
+        drop(usage);
+        Waiter { slots, holder, released }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut usage = self.slots.usage.lock();
+        match usage.waiting.get_mut(&self.holder) {
+            Some((_, count)) if *count > 1 => *count -= 1,
+            _ => drop(usage.waiting.remove(&self.holder)),
         }
     }
 }
@@ -126,8 +160,7 @@ impl Drop for Slot {
             Some(held) if *held > 1 => *held -= 1,
             _ => drop(usage.holders.remove(&self.holder)),
         }
-        drop(usage);
-        self.slots.released.notify_waiters();
+        usage.waiting.values().for_each(|(released, _)| released.notify_one());
     }
 }
 
@@ -177,6 +210,31 @@ mod tests {
         assert_eq!(most, [768, 192, 48]);
     }
 
+    /// Whatever order they come and go in.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn all_who_wait_get_one() {
+        let slots = Slots::mostly_for_one(8);
+        let mut tasks = tokio::task::JoinSet::new();
+        for n in 0..1000 {
+            let slots = slots.clone();
+            tasks.spawn(async move {
+                let name = ["a", "b", "c"][n % 3];
+                if n % 7 == 0 {
+                    // It leaves before.
+                    let _ = tokio::time::timeout(std::time::Duration::ZERO, slots.wait(name)).await;
+                }
+                let slot = slots.wait(name).await;
+                tokio::task::yield_now().await;
+                drop(slot);
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended.unwrap();
+        }
+        let usage = slots.usage.lock();
+        assert_eq!((usage.free, usage.waiting.len()), (8, 0));
+    }
+
     #[tokio::test]
     async fn who_waits_gets_a_slot_that_is_given_back() {
         let slots = Slots::new(2);
@@ -186,6 +244,7 @@ mod tests {
         let other = slots.wait("second").await;
         drop(held);
         drop((other, waits.await));
-        assert_eq!(slots.usage.lock().free, 2);
+        let usage = slots.usage.lock();
+        assert_eq!((usage.free, usage.waiting.len()), (2, 0));
     }
 }

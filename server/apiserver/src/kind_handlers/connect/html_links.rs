@@ -1,5 +1,6 @@
 //! Links in HTML that passes by. What needs no change passes as it is, and what is no HTML, too. An element
-//! that has no end within [`MAX_TAG`] bytes passes up to the next `>`: no byte of it is read again.
+//! that has no end within [`MAX_TAG`] bytes, or [`MAX_READS`] pieces with a `>`, passes up to the next `>`:
+//! no byte of it is read again.
 //!
 //! Upstream: k8s.io/apimachinery `pkg/util/proxy/transport.go` (`rewriteHTML`), golang.org/x/net/html
 //! `token.go`.
@@ -11,6 +12,8 @@ use super::proxied::Proxied;
 
 /// Longest element whose links are changed, in bytes.
 const MAX_TAG: usize = 16 << 10;
+/// How often an element is read whose bytes come one after the other.
+const MAX_READS: u32 = 32;
 /// Elements whose content has no elements.
 const RAW_TEXT: [&str; 9] =
     ["iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"];
@@ -58,11 +61,13 @@ pub(super) struct HtmlLinks<W> {
     part: Part,
     /// Bytes whose meaning depends on those that follow.
     held: Vec<u8>,
+    /// How often they were read.
+    reads: u32,
 }
 
 impl<W: Write> HtmlLinks<W> {
     pub(super) fn new(proxied: Proxied, sink: W) -> HtmlLinks<W> {
-        HtmlLinks { proxied, sink, part: Part::Page, held: Vec::new() }
+        HtmlLinks { proxied, sink, part: Part::Page, held: Vec::new(), reads: 0 }
     }
 
     pub(super) fn sink(&mut self) -> &mut W {
@@ -89,6 +94,10 @@ impl<W: Write> HtmlLinks<W> {
                 None => (bytes.len(), Part::Declaration),
             },
             Part::RawText(element) => match end_of_raw_text(bytes, element) {
+                Some(0) => {
+                    self.part = Part::Page;
+                    return self.write_page(bytes);
+                }
                 Some(end) => (end, Part::Page),
                 None => (bytes.len().saturating_sub("</".len() + element.len()), self.part),
             },
@@ -136,9 +145,11 @@ impl<W: Write> HtmlLinks<W> {
 
     /// How much of an element without an end is known.
     fn unfinished(&mut self, bytes: &[u8]) -> usize {
-        if bytes.len() <= MAX_TAG {
+        self.reads += 1;
+        if bytes.len() <= MAX_TAG && self.reads < MAX_READS {
             return 0;
         }
+        self.reads = 0;
         self.part = Part::Declaration;
         "<".len()
     }
@@ -148,6 +159,7 @@ impl<W: Write> HtmlLinks<W> {
         let lower = |range: &Range<usize>| {
             String::from_utf8_lossy(bytes.get(range.clone()).unwrap_or_default()).to_ascii_lowercase()
         };
+        self.reads = 0;
         let element = lower(&tag.name);
         let links = links_of(&element);
         let mut written = 0;
@@ -309,6 +321,8 @@ mod tests {
                 "<script src=/s>'<a href=/x>' </scripts></SCRIPT ><a href=/y>",
                 "<script src=%/s>'<a href=/x>' </scripts></SCRIPT ><a href=%/y>",
             ),
+            ("<script src=/s></script><a href=/y>", "<script src=%/s></script><a href=%/y>"),
+            ("<title></title><style></style ><a href=/y>", "<title></title><style></style ><a href=%/y>"),
             ("<title><a href=/x></title><a href=/y>", "<title><a href=/x></title><a href=%/y>"),
             ("<plaintext><a href=/x></plaintext><a href=/y>", ""),
             (
@@ -342,12 +356,23 @@ mod tests {
     /// Would each beginning be read to the end of what is there, this took hours.
     #[test]
     fn no_byte_is_read_again_and_again() {
-        for (element, pieces) in [("<a", 1 << 20), ("</a", 1 << 20), ("<a x='", 1 << 20), ("<a ", 3)] {
+        for (element, pieces) in [
+            ("<a", 1 << 20),
+            ("</a", 1 << 20),
+            ("<a x='", 1 << 20),
+            ("<a ", 3),
+            ("<script></script>", 1 << 10),
+        ] {
             let page = element.repeat(1 << 20);
             let mut links = HtmlLinks::new(Proxied::of_web(), Vec::new());
-            page.as_bytes().chunks(pieces).for_each(|chunk| links.write_all(chunk).unwrap());
+            for chunk in page.as_bytes().chunks(pieces) {
+                links.write_all(chunk).unwrap();
+                assert!(links.held.len() <= MAX_TAG);
+            }
             assert!(links.finish().unwrap() == page.as_bytes());
         }
+        let quoted = format!("<a x='{}'>", ">".repeat(MAX_TAG / 2)).repeat(100);
+        assert_eq!(changed(&quoted, 1), quoted);
         let after = format!("<a {}>", "x".repeat(2 * MAX_TAG));
         let page = format!("{after}<a href=/x>");
         assert!(changed(&page, 100).ends_with("/proxy/x>"));
