@@ -189,10 +189,10 @@ async fn pages_of_proxied_servers_lead_below_the_proxy() {
         assert_eq!((sent.status.as_u16(), sent.body.len()), (200, 0));
 
         // A redirect is changed, and its page is not.
-        let elsewhere = format!("https://{ADDRESS}:{port}/x");
+        let of_another_port = format!("https://{ADDRESS}:{port}/x");
         for (location, changed) in [
             ("/x/", format!("{proxy}/x/")),
-            (&*elsewhere, format!("{proxy}/x")),
+            (&*of_another_port, format!("{proxy}/x")),
             (&*format!("{proxy}/x"), format!("{proxy}/x")),
             ("https://example.com/x", "https://example.com/x".to_owned()),
             ("x", "x".to_owned()),

@@ -26,8 +26,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const OTHER_DIRECTION: Duration = Duration::from_secs(5);
 /// How long a connection stands after the end of a response whose request has not ended (net/http: 50 ms in
 /// `transport.go`, then 500 ms at the client's end), and how often that is looked at meanwhile.
-const LINGER: Duration = Duration::from_millis(500);
-const LINGER_CHECKS: u32 = 10;
+const AFTER_END: Duration = Duration::from_millis(500);
+const END_CHECKS: u32 = 10;
 /// Headers that allow pages of other origins to read a response.
 const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-credentials",
@@ -201,11 +201,11 @@ impl Drop for ForwardedBody {
         // connection would be reset.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                for _ in 0..LINGER_CHECKS {
+                for _ in 0..END_CHECKS {
                     if connection.has_sent() {
                         break;
                     }
-                    tokio::time::sleep(LINGER / LINGER_CHECKS).await;
+                    tokio::time::sleep(AFTER_END / END_CHECKS).await;
                 }
                 connection.received();
                 drop(hold);
