@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plinth_engine::{At, Engine, Error, Transaction};
+use plinth_engine::{At, Committed, Engine, Error, Transaction};
 use tonic::Status;
 
 use crate::errors;
@@ -71,25 +71,46 @@ async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>) -> Result<Vec<i64>, St
         // Queued one after the other, so that they are written together.
         let queued = ids.into_iter().map(|id| {
             let (transaction, is_last) = revocation(&reader.engine, id)?;
+            if is_last {
+                reader.leases.begin_revoke(id);
+            }
             Ok((id, reader.engine.transact(transaction), is_last))
         });
-        queued.collect::<Result<Vec<_>, Error>>()
+        queued.collect::<Vec<Result<_, Error>>>()
     });
-    let queued = planned.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
-    let mut left = Vec::new();
-    for (id, proposal, is_last) in queued {
-        let committed = proposal.await.map_err(|error| errors::from_engine(&error))?;
-        if let Some(commit) = &committed.commit {
-            member.metrics.changed(&commit.events);
+    let queued = planned.await.map_err(errors::from_task)?;
+    // Each to its end, whatever becomes of the others: a lease that is not gone has to be seen again.
+    let (mut left, mut failed) = (Vec::new(), None);
+    for queued in queued {
+        let ended = match queued {
+            Ok((id, proposal, is_last)) => revoked_part(member, id, proposal.await, is_last),
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(more) => left.extend(more),
+            Err(error) => failed = Some(error),
         }
-        if !is_last {
-            left.push(id);
-            continue;
-        }
-        member.leases.remove(id);
+    }
+    failed.map_or(Ok(left), |error| Err(errors::from_engine(&error)))
+}
+
+/// Notes the outcome of a part of a revocation; returns the lease if there is more of it.
+fn revoked_part(
+    member: &Member,
+    id: i64,
+    outcome: Result<Committed, Error>,
+    is_last: bool,
+) -> Result<Option<i64>, Error> {
+    if is_last {
+        member.leases.end_revoke(id, outcome.is_ok());
+    }
+    if let Some(commit) = &outcome?.commit {
+        member.metrics.changed(&commit.events);
+    }
+    if is_last {
         member.metrics.leases_revoked.inc();
     }
-    Ok(left)
+    Ok((!is_last).then_some(id))
 }
 
 /// The transaction that revokes a lease, or the first part of it, and whether it is all. Nothing else is

@@ -66,6 +66,8 @@ struct State {
     deadlines: BTreeSet<(Instant, i64)>,
     /// Ids of leases that are being granted.
     granting: HashSet<i64>,
+    /// Leases whose revocation is being written: nobody sees them any more.
+    revoking: HashMap<i64, Lease>,
 }
 
 /// The leases of a store.
@@ -89,12 +91,6 @@ impl State {
     fn insert(&mut self, id: i64, ttl: i64, deadline: Instant) {
         self.leases.insert(id, Lease { ttl, deadline, attachments: 0 });
         self.deadlines.insert((deadline, id));
-    }
-
-    fn remove(&mut self, id: i64) {
-        if let Some(lease) = self.leases.remove(&id) {
-            self.deadlines.remove(&(lease.deadline, id));
-        }
     }
 }
 
@@ -168,7 +164,8 @@ impl Leases {
     /// Reserves the id of a lease that is to be granted; false when it is taken.
     pub(crate) fn begin_grant(&self, id: i64) -> bool {
         let mut state = self.state.lock();
-        !state.leases.contains_key(&id) && state.granting.insert(id)
+        let is_taken = state.leases.contains_key(&id) || state.revoking.contains_key(&id);
+        !is_taken && state.granting.insert(id)
     }
 
     /// The lease is stored, with this time to live in seconds, or could not be.
@@ -180,9 +177,22 @@ impl Leases {
         }
     }
 
-    /// Forgets a lease that was revoked.
-    pub(crate) fn remove(&self, id: i64) {
-        self.state.lock().remove(id);
+    /// A lease's revocation is to be written. Nobody sees the lease from here on: who learns from a watch that
+    /// its keys are deleted must not find it. Its id stays taken until `end_revoke`.
+    pub(crate) fn begin_revoke(&self, id: i64) {
+        let mut state = self.state.lock();
+        if let Some(lease) = state.leases.remove(&id) {
+            state.deadlines.remove(&(lease.deadline, id));
+            state.revoking.insert(id, lease);
+        }
+    }
+
+    /// The revocation is written, or could not be: then the lease is back as it was.
+    pub(crate) fn end_revoke(&self, id: i64, is_written: bool) {
+        let mut state = self.state.lock();
+        let Some(lease) = state.revoking.remove(&id).filter(|_| !is_written) else { return };
+        state.deadlines.insert((lease.deadline, id));
+        state.leases.insert(id, lease);
     }
 
     /// The attachments that have ended since the last call.
@@ -239,4 +249,31 @@ pub(crate) fn attached(engine: &Engine, id: i64) -> Result<Vec<Bytes>, Error> {
         }
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_sees_a_lease_that_is_being_revoked() {
+        let leases = Leases::default();
+        for (id, ttl) in [(1, 10), (2, 20)] {
+            assert!(leases.begin_grant(id));
+            leases.end_grant(id, Some(ttl));
+        }
+        leases.begin_revoke(1);
+        assert_eq!(
+            (leases.all(), leases.has(1), leases.renew(1), leases.info(1)),
+            (vec![2], false, None, None)
+        );
+        assert!(!leases.begin_grant(1), "its id is taken");
+        // It could not be written.
+        leases.end_revoke(1, false);
+        assert_eq!((leases.all(), leases.renew(1)), (vec![1, 2], Some(10)));
+        leases.begin_revoke(1);
+        leases.end_revoke(1, true);
+        assert_eq!(leases.all(), [2]);
+        assert!(leases.begin_grant(1));
+    }
 }
