@@ -32,6 +32,8 @@ pub struct HttpsServer {
     pub certificate: String,
     /// Connections that it has accepted.
     pub connections: Arc<AtomicUsize>,
+    /// Those of them that are open.
+    pub open: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -115,14 +117,16 @@ impl HttpsServer {
         let port = listener.local_addr().expect("address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let connections = Arc::new(AtomicUsize::new(0));
-        let accepted = connections.clone();
+        let open = Arc::new(AtomicUsize::new(0));
+        let (accepted, opened) = (connections.clone(), open.clone());
         let task = tokio::spawn(async move {
             // Ends with this task: a client that keeps a connection must not find the server still there.
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 accepted.fetch_add(1, Ordering::SeqCst);
-                let (acceptor, answer) = (acceptor.clone(), answer.clone());
+                let (acceptor, answer, counted) = (acceptor.clone(), answer.clone(), Counted::new(&opened));
                 connections.spawn(async move {
+                    let _counted = counted;
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let name = ClientName(client_name(stream.get_ref().1.peer_certificates()));
                     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -138,7 +142,24 @@ impl HttpsServer {
                 });
             }
         });
-        HttpsServer { port, certificate: made.cert.pem(), connections, task }
+        HttpsServer { port, certificate: made.cert.pem(), connections, open, task }
+    }
+}
+
+/// Counts what has begun and not ended.
+pub struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// One more, until it is dropped.
+    pub fn new(count: &Arc<AtomicUsize>) -> Counted {
+        count.fetch_add(1, Ordering::SeqCst);
+        Counted(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -7,10 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
-use hyper::{Method, Request, Response, StatusCode};
-use plinth_codec::negotiate::{self, Accepted, Shape};
-use plinth_codec::schema;
+use hyper::header::{HeaderValue, ACCEPT};
+use hyper::{Method, Request, Response};
+use plinth_codec::negotiate::Accepted;
 
 use crate::audit::{self, Recorder};
 use crate::authn::{impersonation, websocket, Identity, Peer};
@@ -22,16 +21,21 @@ use crate::context::{Context, Server};
 use crate::documents;
 use crate::endpoints;
 use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
-use crate::handlers;
+use crate::handlers::{self, respond};
 use crate::large_requests::RequestSlot;
-use crate::metrics::{Authentication, Authorization, RequestMeter};
+use crate::metrics::{Authentication, Authorization, RequestMeter, PROBES};
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{LoggedTarget, RequestLog};
 use crate::served_resource::{find_resource, is_served_nowhere, ServedResource};
 use crate::traces::{RequestTrace, TracedRequest};
-use plinth_api::{parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Route, User};
+use plinth_api::{
+    parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Reason, Route, User,
+};
 use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
+
+/// How long a request waits until its user has read earlier answers: as upstream's queues let it wait.
+const UNREAD_WAIT: Duration = Duration::from_secs(15);
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
@@ -98,7 +102,7 @@ pub async fn handle(
             if is_head {
                 drop_body(&mut refused);
             }
-            return refused;
+            return refused.map(|body| connection.scheduled.count_unread(body));
         }
     };
     let audit_id = audit::id(request.headers());
@@ -124,16 +128,16 @@ pub async fn handle(
             if server.store.engine().failure().is_none() {
                 server.error_log.note(&error, || named.to_string());
             }
-            (refuse(&error, accept.as_ref(), pretty, http1), Some(error))
+            (respond::refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }
         Err(panic) => {
             tracing::error!(error = %panic, "request handler panicked");
             state.audit.panicked(&panic).await;
             state.audit = Recorder::default();
-            (panicked(), None)
+            (respond::panicked(), None)
         }
     };
-    handlers::respond::add_warnings(&mut response, &state.warnings.take());
+    respond::add_warnings(&mut response, &state.warnings.take());
     if state.audit.is_on() {
         response = state.audit.answered(response, error.as_ref()).await;
     }
@@ -150,6 +154,7 @@ pub async fn handle(
     if is_head {
         drop_body(&mut response);
     }
+    let response = response.map(|body| connection.scheduled.count_unread(body));
     match state.meter {
         Some(meter) => meter.answered(response),
         None => response,
@@ -220,6 +225,13 @@ async fn answer(
     let user = identity.user;
     let query = options(&route, &request);
     let queued = Instant::now();
+    // A probe's answer is two bytes long, and nobody else who is anonymous may keep it back.
+    let is_probe = PROBES.contains(&request.uri().path()) && request.uri().query().is_none();
+    if !is_probe && !origin.connection.scheduled.wait_for_room(UNREAD_WAIT).await {
+        let what =
+            "answers to earlier requests of this user are not read; read them or close their connections";
+        return Err(ApiError::new(429, Reason::TooManyRequests, what).retry_after(1));
+    }
     let admitted =
         admit(server, &user, (&route, query.as_ref().ok()), &request, &mut state.flow_schema).await;
     let seat = match admitted {
@@ -311,15 +323,6 @@ fn record(
         id: origin.audit_id,
         received: SystemTime::now(),
     })
-}
-
-/// The answer after a panic, with upstream's text.
-fn panicked() -> Response<Body> {
-    let text = b"This request caused apiserver to panic. Look in the logs for details.\n";
-    let mut response = Response::new(Body::from(text.to_vec()));
-    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }
 
 /// Flow control: waits for a seat.
@@ -550,37 +553,6 @@ fn read_attributes(route: &Route, request: &Request<RequestBody>) -> RequestAttr
         Route::Resource(info) => RequestAttributes::read(request.method(), Some(info), request.uri().query()),
         Route::NonResource(_) => RequestAttributes::read(request.method(), None, None),
     }
-}
-
-/// An error as a Status in the negotiated encoding.
-fn refuse(error: &ApiError, accept: Option<&HeaderValue>, pretty: bool, http1: bool) -> Response<Body> {
-    let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
-    let pretty = accepted.pretty || pretty;
-    let mut out = Vec::with_capacity(512);
-    let status = error.to_status();
-    let mut content_type = accepted.content_type(Shape::Plain);
-    let written = representation::write_tree(&status, schema::builtin(), accepted.encoding, pretty, &mut out);
-    if written.is_err() {
-        out.clear();
-        plinth_codec::json::write_untyped(&status, &mut out);
-        content_type = "application/json";
-    }
-    let mut response = Response::new(Body::from(out));
-    *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(hyper::header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    if error.denied {
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    }
-    if let Some(details) = error.details.as_ref().filter(|details| details.retry_after_seconds > 0) {
-        headers.insert(RETRY_AFTER, HeaderValue::from(details.retry_after_seconds));
-    }
-    if error.code == 413 && http1 {
-        // The rest of the body is not read.
-        headers.insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 #[cfg(test)]

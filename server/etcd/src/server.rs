@@ -109,7 +109,7 @@ impl Server {
         tasks.spawn(compaction::run(Arc::clone(&member), retention, token.clone()));
         tasks.spawn(measure(Arc::clone(&member), token.clone()));
         tasks.spawn(advance_counts(Arc::clone(&member), token.clone()));
-        let limits = connection_limits(CONNECTIONS, false);
+        let limits = connection_limits(CONNECTIONS, None, false);
         limits.warn_below(CONNECTIONS);
         let connections = Connections::new(limits.accepted, CONNECTIONS_PER_PEER);
         let shared = Shared { services, connections, keepalive, tasks: tasks.clone() };

@@ -12,7 +12,8 @@ const RESERVED: u64 = 768;
 const MAX_FORWARDED: usize = 4096;
 /// Calls of webhooks at a time: an eighth of the limit of open files, of which so many are reserved anyway.
 /// A webhook may ask this server for something that it is called for itself: were there fewer calls than
-/// requests that are handled at a time, such calls could all wait for one another.
+/// requests that are handled at a time, such calls could all wait for one another. Those that are kept idle
+/// are a quarter of that, and as many are kept to servers of remote APIs.
 const MAX_WEBHOOK_CALLS: usize = 1024;
 const RESERVED_FOR_WEBHOOKS: usize = 128;
 
@@ -26,19 +27,20 @@ pub struct ConnectionLimits {
     pub forwarded: usize,
     /// Those to webhooks, beside the idle ones.
     pub webhooks: usize,
+    /// Those to webhooks that are kept while no call uses them, and the same for servers of remote APIs.
+    pub idle: usize,
 }
 
 /// Raises the soft limit of open files to the hard one, and returns how many connections leave enough of them
-/// to the store: of clients `most`, or fewer if the limit requires it, and half of a small limit. `forwards`
-/// says whether requests are forwarded to other servers.
-pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
+/// to the store: of clients `most`, or fewer if the limit requires it, and half of a small limit. `share` is
+/// the part of the process's files that one server of several has, `forwards` says whether requests are
+/// forwarded to other servers.
+pub fn connection_limits(most: usize, share: Option<u64>, forwards: bool) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile);
     // If it cannot be raised, the current limit applies.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let Some(files) = getrlimit(Resource::Nofile).current else {
-        return ConnectionLimits { accepted: most, forwarded: MAX_FORWARDED, webhooks: MAX_WEBHOOK_CALLS };
-    };
-    limits_of(files, most, forwards)
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    limits_of(files.min(share.unwrap_or(u64::MAX)), most, forwards)
 }
 
 impl ConnectionLimits {
@@ -56,11 +58,12 @@ impl ConnectionLimits {
 /// The limits by that of open files.
 fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
     let webhooks = usize::try_from(files / 8).unwrap_or(usize::MAX).min(MAX_WEBHOOK_CALLS);
+    let idle = webhooks / 4;
     let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
-    let room = room - webhooks.saturating_sub(RESERVED_FOR_WEBHOOKS).min(room);
+    let room = room - (webhooks + 2 * idle).saturating_sub(RESERVED_FOR_WEBHOOKS).min(room);
     let accepted = most.min(if forwards { room - room / 10 } else { room });
     let forwarded = if forwards { MAX_FORWARDED.min(room - accepted) } else { 0 };
-    ConnectionLimits { accepted, forwarded, webhooks }
+    ConnectionLimits { accepted, forwarded, webhooks, idle }
 }
 
 fn connections_beside_the_store(files: u64) -> u64 {
@@ -76,17 +79,24 @@ mod tests {
         for (files, room) in [(0, 0), (256, 64), (1024, 256), (4096, 3328), (1 << 20, (1 << 20) - 768)] {
             assert_eq!(connections_beside_the_store(files), room, "{files}");
         }
-        for (files, forwards, accepted, forwarded, webhooks) in [
-            (0, true, 0, 0, 0),
-            (256, true, 58, 6, 32),
-            (1024, true, 231, 25, 128),
-            (1024, false, 256, 0, 128),
-            (4096, true, 2650, 294, 512),
-            (20_000, true, 16_384, 1952, 1024),
-            (1 << 20, true, 16_384, 4096, 1024),
+        for (files, forwards, accepted, forwarded, webhooks, idle) in [
+            (0, true, 0, 0, 0, 0),
+            (256, true, 58, 6, 32, 8),
+            (1024, true, 173, 19, 128, 32),
+            (1024, false, 192, 0, 128, 32),
+            (4096, true, 2420, 268, 512, 128),
+            (20_000, true, 16_042, 1782, 1024, 256),
+            (1 << 20, true, 16_384, 4096, 1024, 256),
+            (u64::MAX, true, 16_384, 4096, 1024, 256),
         ] {
-            let limits = ConnectionLimits { accepted, forwarded, webhooks };
+            let limits = ConnectionLimits { accepted, forwarded, webhooks, idle };
             assert_eq!(limits_of(files, 16_384, forwards), limits, "{files}");
         }
+    }
+
+    #[test]
+    fn a_server_has_the_share_that_it_is_given() {
+        let shared = connection_limits(16_384, Some(256), true);
+        assert_eq!((shared.accepted, shared.forwarded, shared.webhooks), (58, 6, 32));
     }
 }

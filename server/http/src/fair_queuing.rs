@@ -32,6 +32,9 @@ use pin_project_lite::pin_project;
 
 use plinth_api::ANONYMOUS_USER;
 
+use super::body::Body;
+use super::unread_answers::{self, AllUnread, ConnectionUnread, UserUnread};
+
 /// How long a user's connections are polled before others come first, per processor. One poll cannot be
 /// interrupted, so a slice lasts as long as this and one poll more.
 const TIME_SLICE: Duration = Duration::from_micros(100);
@@ -63,6 +66,7 @@ pub struct FairScheduler {
     changed: AtomicU64,
     /// When an authenticated user was served last, in nanoseconds; 0 for never.
     authenticated_served: AtomicU64,
+    unread: Arc<AllUnread>,
 }
 
 #[derive(Debug)]
@@ -81,6 +85,7 @@ impl Default for FairScheduler {
             served: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
             authenticated_served: AtomicU64::new(0),
+            unread: Arc::default(),
         }
     }
 }
@@ -92,6 +97,7 @@ impl FairScheduler {
             scheduler: self.clone(),
             own: OnceLock::new(),
             streams: AtomicUsize::new(0),
+            unread: Arc::default(),
         })
     }
 
@@ -159,6 +165,13 @@ struct UserQueue {
     used: AtomicU64,
     /// Held to add and to remove a few wakers; never while a task is polled.
     waiters: Mutex<Waiters>,
+    unread: UserUnread,
+}
+
+impl AsRef<UserUnread> for UserQueue {
+    fn as_ref(&self) -> &UserUnread {
+        &self.unread
+    }
 }
 
 #[derive(Debug, Default)]
@@ -252,6 +265,7 @@ pub struct ScheduledConnection {
     scheduler: Arc<FairScheduler>,
     own: OnceLock<Arc<UserQueue>>,
     streams: AtomicUsize,
+    unread: Arc<ConnectionUnread>,
 }
 
 impl ScheduledConnection {
@@ -264,6 +278,22 @@ impl ScheduledConnection {
     /// Number of concurrent requests (HTTP/2).
     pub fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the user has read enough of earlier answers for another one to be made, for so long at
+    /// most; returns whether it has.
+    pub async fn wait_for_room(&self, most: Duration) -> bool {
+        self.user_queue().unread.wait_for_room(&self.scheduler.unread, most).await
+    }
+
+    /// An answer that counts as the user's until it is read.
+    pub fn count_unread(&self, answer: Body) -> Body {
+        unread_answers::count(answer, &self.scheduler.unread, self.user_queue().clone(), &self.unread)
+    }
+
+    /// Returns when the client has taken nothing for too long of what waits for it.
+    pub async fn given_up(&self) {
+        self.unread.given_up().await;
     }
 
     fn user_queue(&self) -> &Arc<UserQueue> {

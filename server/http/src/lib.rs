@@ -31,6 +31,7 @@ mod request_body;
 mod serving;
 mod sockets;
 mod tls;
+mod unread_answers;
 mod upgrade;
 
 pub use body::{Body, BodyError, BodyObserver, ChunkStream, ObservedBody, ProducedBody};

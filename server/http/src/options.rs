@@ -18,6 +18,10 @@ pub struct HttpOptions {
     /// Maximum number of concurrent connections per client address
     #[arg(long, default_value_t = 12288, value_name = "COUNT")]
     pub max_connections_per_client: usize,
+    /// Open files that the server makes its limits of, where the process may have more: the share of one of
+    /// several servers in a process
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(256..))]
+    pub max_open_files: Option<u64>,
 }
 
 /// Upstream's bounds.

@@ -1,5 +1,7 @@
 //! The collections that plugins read on every write, from caches that are as fresh as a read.
 
+use std::sync::Arc;
+
 use plinth_storage::{DerivedCache, ObjectCache};
 
 use super::{policy, webhook};
@@ -19,9 +21,9 @@ pub(crate) struct Collections {
     /// IngressClasses.
     pub(crate) ingress_classes: ObjectCache,
     /// MutatingWebhookConfigurations.
-    pub(crate) mutating_webhooks: DerivedCache<webhook::Hooks>,
+    pub(crate) mutating_webhooks: webhook::Configurations,
     /// ValidatingWebhookConfigurations.
-    pub(crate) validating_webhooks: DerivedCache<webhook::Hooks>,
+    pub(crate) validating_webhooks: webhook::Configurations,
     /// MutatingAdmissionPolicies.
     pub(crate) mutating_policies: DerivedCache<policy::MutatingPolicy>,
     /// MutatingAdmissionPolicyBindings.
@@ -35,7 +37,8 @@ pub(crate) struct Collections {
 impl Default for Collections {
     fn default() -> Collections {
         const GROUP: &str = "admissionregistration.k8s.io";
-        let hooks = |plural| DerivedCache::new(ObjectCache::new(GROUP, "v1", plural), webhook::Hooks::read);
+        let hooks =
+            |plural| Arc::new(DerivedCache::new(ObjectCache::new(GROUP, "v1", plural), webhook::Hooks::read));
         Collections {
             limit_ranges: ObjectCache::new("", "v1", "limitranges"),
             resource_quotas: ObjectCache::new("", "v1", "resourcequotas"),

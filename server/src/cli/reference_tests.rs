@@ -239,6 +239,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("journal", "Replicas"),
     ("kubelet-", "Kubelets"),
     ("max-connections", "Connections"),
+    ("max-open-files", "Connections"),
     ("max-mutating-requests-inflight", "Flow control"),
     ("max-requests-inflight", "Flow control"),
     ("oidc-", "Authentication"),

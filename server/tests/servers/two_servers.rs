@@ -1,16 +1,23 @@
 //! Two servers in one process share nothing: objects, authorities, definitions, metrics, and their ends are
 //! each one's own.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use hyper::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol, Reply, JSON};
 use plinth_benches::api::kubeconfig;
 use plinth_server::cli::{runtime, start, Running, ServeOptions};
+use tokio::net::TcpStream;
 
 async fn serve(data_dir: &Path) -> Running {
+    serve_with(data_dir, &[]).await
+}
+
+async fn serve_with(data_dir: &Path, more: &[&str]) -> Running {
     let data_dir = data_dir.to_str().expect("a temporary directory has a UTF-8 name");
-    let options = ServeOptions::from_arguments(["--data-dir", data_dir, "--secure-port", "0"]).unwrap();
+    let arguments = ["--data-dir", data_dir, "--secure-port", "0"];
+    let options = ServeOptions::from_arguments(arguments.iter().chain(more).copied()).unwrap();
     start(options).await.unwrap()
 }
 
@@ -104,5 +111,39 @@ fn two_servers_in_one_process_share_nothing() {
         let again = serve(&dir.path().join("first")).await;
         assert_eq!(get(&mut connect(&again).await, &format!("{CONFIG_MAPS}/map-7")).await.status, 200);
         again.stop().await.unwrap();
+    });
+}
+
+/// The limit of open files is the process's: each server keeps to the share that it is given.
+#[test]
+fn two_servers_in_one_process_share_its_open_files() {
+    /// Connections of clients with the smallest share.
+    const CONNECTIONS: usize = 58;
+    let dir = tempfile::tempdir().unwrap();
+    runtime().unwrap().block_on(async {
+        let share = ["--max-open-files", "256"];
+        let first = serve_with(&dir.path().join("first"), &share).await;
+        let second = serve_with(&dir.path().join("second"), &share).await;
+        let mut held = Vec::new();
+        for _ in 0..2 * CONNECTIONS {
+            held.push(TcpStream::connect(first.address()).await.unwrap());
+        }
+        // Those beyond are closed, the newest or one that is idle; the others wait for what the client says.
+        let is_open = |stream: &&TcpStream| {
+            matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        };
+        let mut open = held.len();
+        for _ in 0..2000 {
+            open = held.iter().filter(is_open).count();
+            if open <= CONNECTIONS {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(open, CONNECTIONS);
+        assert_eq!(get(&mut connect(&second).await, "/readyz").await.text(), "ok");
+        drop(held);
+        first.stop().await.unwrap();
+        second.stop().await.unwrap();
     });
 }

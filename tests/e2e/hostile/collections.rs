@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use serde_json::{json, Value};
 
-use super::Target;
+use super::{resident_peak, Target};
 
 /// Objects, and bytes of each.
 const OBJECTS: usize = 400;
@@ -19,27 +19,17 @@ async fn fill(admin: &mut Connection, path: &str, object: impl Fn(usize) -> Valu
     }
 }
 
-/// The most memory that the process has had since it was last asked, in bytes, the files that it maps
-/// included.
-fn peak(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
-    let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
-    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a new peak");
-    kib << 10
-}
-
 /// Sends a request twice, the first time for what it allocates once (threads, blocks of tables).
 async fn grows(target: &Target, admin: &mut Connection, calls: [Call; 2]) -> (u64, String) {
     let [warm, call] = calls;
     let reply = admin.call(&warm).await.expect("an answer");
     assert!(reply.status.is_success(), "{}", reply.text());
-    peak(target.pid);
-    let before = peak(target.pid);
+    resident_peak(target.pid);
+    let before = resident_peak(target.pid);
     let reply = admin.call(&call).await.expect("an answer");
     assert!(reply.status.is_success(), "{}", reply.text());
     let warnings = reply.headers.get("warning").map(|text| text.to_str().expect("text").to_owned());
-    (peak(target.pid).saturating_sub(before), warnings.unwrap_or_default())
+    (resident_peak(target.pid).saturating_sub(before), warnings.unwrap_or_default())
 }
 
 #[tokio::test]
@@ -69,8 +59,8 @@ async fn large_collections_are_not_held_in_memory() {
 
     // A claim that no pod uses.
     let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-    peak(target.pid);
-    let before = peak(target.pid);
+    resident_peak(target.pid);
+    let before = resident_peak(target.pid);
     let claim = json!({
         "metadata": {"name": "unused"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -86,20 +76,20 @@ async fn large_collections_are_not_held_in_memory() {
     }
     let gone = admin.call(&Call::get(path.as_str())).await.expect("an answer");
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
-    let more = peak(target.pid).saturating_sub(before);
+    let more = resident_peak(target.pid).saturating_sub(before);
     assert!(more < GROWTH, "the deletion of a claim: {} MiB", more >> 20);
 
     // The whole collection: the answer has the objects as they were.
     let immediately = format!("{pods}?gracePeriodSeconds=0");
-    peak(target.pid);
-    let before = peak(target.pid);
+    resident_peak(target.pid);
+    let before = resident_peak(target.pid);
     let mut body = admin.open(&Call::new(Method::DELETE, immediately)).await.expect("an answer").into_body();
     let mut bytes = 0;
     while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
         bytes += frame.expect("the whole list").into_data().map_or(0, |data| data.len());
     }
     assert!(bytes > OBJECTS * BYTES, "{bytes} bytes of objects");
-    let more = peak(target.pid).saturating_sub(before);
+    let more = resident_peak(target.pid).saturating_sub(before);
     // Deleting them is writing: that fills buffers of the store, which are bounded, too. Held until the
     // answer they were in memory twice, and those buffers beside them.
     assert!(more < (OBJECTS * BYTES) as u64, "the deletion of a collection: {} MiB", more >> 20);

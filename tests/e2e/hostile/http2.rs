@@ -4,7 +4,7 @@ use futures::future::join_all;
 use plinth_benches::api::client::{Protocol, JSON};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Target, PATIENCE};
+use super::{resident_peak, Target, PATIENCE};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
@@ -111,7 +111,51 @@ async fn floods_of_http2_frames_end_their_own_connection_at_most() {
 
 /// A header with a name of HPACK's static table.
 fn header(name: u8, value: &str) -> Vec<u8> {
-    [&[0x40 | name, u8::try_from(value.len()).expect("a short value")], value.as_bytes()].concat()
+    const PREFIX: usize = 127;
+    let mut out = vec![0x40 | name];
+    match value.len().checked_sub(PREFIX) {
+        None => out.push(u8::try_from(value.len()).expect("a short value")),
+        Some(mut rest) => {
+            out.push(PREFIX as u8);
+            while rest >= 128 {
+                out.push((rest % 128) as u8 | 128);
+                rest /= 128;
+            }
+            out.push(rest as u8);
+        }
+    }
+    [out.as_slice(), value.as_bytes()].concat()
+}
+
+/// A client that opens streams and takes none of the answers: they are held until others' memory is at stake.
+#[tokio::test]
+async fn answers_that_nobody_reads_are_bounded() {
+    const PATH: u8 = 4;
+    const CONNECTIONS: usize = 40;
+    const STREAMS: u32 = 240;
+    let target = Target::start().await;
+    // The refusal repeats the name twice: 300 MB in all.
+    let path = format!("/api/v1/namespaces/default/configmaps/{}", "n".repeat(16_000));
+    let request = [b"\x82\x87\x41\x01x".to_vec(), header(PATH, &path)].concat();
+    // SETTINGS_INITIAL_WINDOW_SIZE is 0.
+    let start = [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]), &frame(SETTINGS, 1, 0, &[])].concat();
+    let streams = (1u32..).step_by(2).take(STREAMS as usize);
+    let requests = streams.flat_map(|id| frame(HEADERS, END_STREAM_AND_HEADERS, id, &request));
+    let bytes: Vec<u8> = start.into_iter().chain(requests).collect();
+    target.serves("before").await;
+    resident_peak(target.pid);
+    let before = resident_peak(target.pid);
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut stream = target.anonymous_stream(Protocol::Http2).await;
+        let _ = tokio::time::timeout(PATIENCE, stream.write_all(&bytes)).await;
+        held.push(stream);
+    }
+    target.serves("answers that nobody reads").await;
+    let grown = resident_peak(target.pid).saturating_sub(before);
+    assert!(grown < 200 << 20, "{} MiB", grown >> 20);
+    drop(held);
+    target.serves("after it").await;
 }
 
 #[tokio::test]

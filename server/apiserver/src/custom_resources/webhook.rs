@@ -46,8 +46,10 @@ pub async fn convert(
         "apiVersion": format!("apiextensions.k8s.io/{version}"),
         "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
     });
-    let answer = converter.webhooks.call(&converter.store, &webhook.config, &review, BOUNDS).await;
-    let answer = answer.map_err(|why| match why {
+    let answer = async {
+        converter.webhooks.begin(&converter.store, &webhook.config, BOUNDS).await?.send(&review).await
+    };
+    let answer = answer.await.map_err(|why| match why {
         WebhookError::Busy => {
             let refusal = error(format!("was not called: {why}"));
             ApiError::new(429, Reason::TooManyRequests, refusal.message).retry_after(1)

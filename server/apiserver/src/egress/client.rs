@@ -132,7 +132,12 @@ pub struct Client {
 impl Client {
     /// A client without connections.
     pub fn new(origin: Origin) -> Client {
-        Client { origin, idle: Pool::default() }
+        Client::with_pool(origin, Pool::default())
+    }
+
+    /// The same, with a pool of its own among those of others.
+    pub(super) fn with_pool(origin: Origin, idle: Pool<Full<Bytes>>) -> Client {
+        Client { origin, idle }
     }
 
     /// Sends a request, with a path for its URI, and reads the body of a success. When an idle connection

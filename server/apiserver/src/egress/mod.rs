@@ -6,7 +6,7 @@
 //! | [`tls`] | which servers a client trusts, and its own certificate |
 //! | [`client`] | requests to one service over pooled connections |
 //! | `client_cache` | clients by what their TLS settings and connections depend on |
-//! | [`pool`] | idle connections |
+//! | `pool` | idle connections |
 //! | [`resolver`] | addresses of Services |
 //! | [`remote`] | requests to the API servers of remote APIs |
 //! | `slots` | how many requests wait for other servers at a time, and whose |
@@ -28,7 +28,7 @@ pub mod connection;
 pub mod forward;
 pub mod kubeconfig;
 pub mod kubelets;
-pub mod pool;
+mod pool;
 pub mod remote;
 pub mod resolver;
 mod review;

@@ -25,7 +25,7 @@ use super::client::{Bounds, Origin, DEFAULT_AGENT};
 use super::client_cache::{ClientCache, MAX_CLIENTS};
 use super::connection::Connection;
 use super::forward::RequestConnection;
-use super::pool::Pool;
+use super::pool::{IdleConnections, Pool};
 use super::resolver::{is_own, Address, ResolveError, ServiceResolver};
 use super::slots::{SharedSlots, Slot};
 use super::tls::{self, AuthoritiesError, ClientCertificate, ServerTrust};
@@ -149,6 +149,7 @@ pub struct RemoteApis {
     identity: RwLock<Option<Arc<ClientCertificate>>>,
     /// Each has the identity of when it was made, and is dropped when that is replaced.
     clients: ClientCache<ClientKey, RemoteClient>,
+    idle: Arc<IdleConnections<RemoteBody>>,
     /// Of each server.
     slots: Mutex<HashMap<ServicePort, SharedSlots>>,
     /// This server in `Via` headers: a request that carries it has come back.
@@ -158,11 +159,16 @@ pub struct RemoteApis {
 }
 
 impl RemoteApis {
-    /// Loads the files that the flags name.
+    /// Loads the files that the flags name. No more than `idle` connections are kept while no request uses
+    /// them.
     ///
     /// # Errors
     /// When a file cannot be read, or certificate and key do not match.
-    pub fn new(options: &AggregatorOptions, resolver: ServiceResolver) -> Result<RemoteApis, TlsError> {
+    pub fn new(
+        options: &AggregatorOptions,
+        resolver: ServiceResolver,
+        idle: usize,
+    ) -> Result<RemoteApis, TlsError> {
         let files = options.proxy_client_cert_file.clone().zip(options.proxy_client_key_file.clone());
         let via = format!("1.1 plinth-{}", uuid::Uuid::new_v4().simple());
         let apis = RemoteApis {
@@ -170,6 +176,7 @@ impl RemoteApis {
             files,
             identity: RwLock::default(),
             clients: ClientCache::default(),
+            idle: IdleConnections::new(idle),
             slots: Mutex::default(),
             via: HeaderValue::try_from(via).unwrap_or(HeaderValue::from_static("1.1 plinth")),
             rejects_redirects: options.aggregator_reject_forwarding_redirect,
@@ -350,7 +357,7 @@ impl RemoteApis {
             let Address { host, port } = key.address.clone();
             let tls = Some((config, key.server_name.clone()));
             let origin = Origin { host, port, authority, tls, authorization: None };
-            Ok(RemoteClient { origin, idle: Pool::default() })
+            Ok(RemoteClient { origin, idle: self.idle.pool() })
         })
     }
 }
@@ -489,7 +496,7 @@ mod tests {
             enable_aggregator_routing: false,
             aggregator_reject_forwarding_redirect: true,
         };
-        let [one, other] = [0; 2].map(|_| RemoteApis::new(&options, ServiceResolver::default()).unwrap());
+        let [one, other] = [0; 2].map(|_| RemoteApis::new(&options, ServiceResolver::default(), 0).unwrap());
         let mut headers = HeaderMap::new();
         assert!(!one.has_passed(&headers));
         headers.insert(VIA, HeaderValue::try_from(format!("1.1 a, {}", one.via.to_str().unwrap())).unwrap());

@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use plinth_codec::url::join_host_port;
 use plinth_codec::{base64_text, json, Value};
+use plinth_http::ConnectionLimits;
 
 use super::client::{Bounds, CallError, Client, Origin};
 use super::client_cache::ClientCache;
+use super::pool::IdleConnections;
 use super::resolver::{Address, ResolveError, ServiceResolver};
-use super::slots::Slots;
+use super::slots::{Slot, Slots};
 use super::tls::{self, AuthoritiesError, ServerTrust};
 use plinth_registry::ServicePort;
 use plinth_storage::Store;
@@ -125,54 +128,64 @@ struct ClientKey {
 pub struct Webhooks {
     resolver: ServiceResolver,
     clients: ClientCache<ClientKey, Client>,
+    idle: Arc<IdleConnections<Full<Bytes>>>,
     calls: Arc<Slots>,
 }
 
+/// A call that has its slot.
+pub struct WebhookCall {
+    client: Arc<Client>,
+    /// Of the URL.
+    path: Uri,
+    url: String,
+    bounds: Bounds,
+    has_waited: bool,
+    _slot: Slot,
+}
+
 impl Webhooks {
-    /// Webhooks whose Services are resolved by `resolver`. No more than `most` calls are made at a time,
-    /// which they share: those that hang leave some to others.
-    pub fn new(resolver: ServiceResolver, most: usize) -> Webhooks {
-        Webhooks { resolver, clients: ClientCache::default(), calls: Slots::mostly_for_one(most) }
+    /// Webhooks whose Services are resolved by `resolver`. Calls at a time, which share what there is so that
+    /// those that hang leave some to others, and idle connections are bounded by `limits`.
+    pub fn new(resolver: ServiceResolver, limits: &ConnectionLimits) -> Webhooks {
+        Webhooks {
+            resolver,
+            clients: ClientCache::default(),
+            idle: IdleConnections::new(limits.idle),
+            calls: Slots::mostly_for_one(limits.webhooks),
+        }
     }
 
-    /// Calls the webhook of a `clientConfig`; the answer may be any JSON. To wait for other calls is no part
-    /// of the call's time: the webhook has not failed.
+    /// Prepares a call of the webhook of a `clientConfig`, and waits until it may be made. That is no part of
+    /// the call's time: the webhook has not failed.
     ///
     /// # Errors
-    /// [`WebhookError`].
-    pub async fn call(
+    /// [`WebhookError`], but for those of an answer.
+    pub async fn begin(
         &self,
         store: &Store,
         config: &Value,
-        review: &Value,
         bounds: Bounds,
-    ) -> Result<Value, WebhookError> {
+    ) -> Result<WebhookCall, WebhookError> {
         let target = WebhookTarget::read(config)?;
         let separator = if target.path.contains('?') { '&' } else { '?' };
         let path = format!("{}{separator}timeout={}s", target.path, bounds.time.as_secs());
         let url = format!("https://{}{path}", target.authority());
+        let path = path.parse().map_err(|_| WebhookError::Url(url.clone()))?;
         let address = match target.address(store, &self.resolver).await {
             Ok(address) => address,
             Err(source) => return Err(WebhookError::Service { url, source }),
         };
         let holder = format!("{address} {}", target.name);
-        let slot = tokio::time::timeout(SLOT_WAIT, self.calls.wait(&holder)).await;
-        let _slot = slot.map_err(|_| WebhookError::Busy)?;
+        let (slot, has_waited) = match self.calls.take(&holder, true) {
+            Some(slot) => (slot, false),
+            None => {
+                tracing::debug!(server = holder, "call of a webhook waits for others");
+                let slot = tokio::time::timeout(SLOT_WAIT, self.calls.wait(&holder)).await;
+                (slot.map_err(|_| WebhookError::Busy)?, true)
+            }
+        };
         let client = self.client(&target, address, config.str_at(&["caBundle"]).unwrap_or_default())?;
-        let mut body = Vec::with_capacity(4096);
-        json::write_untyped(review, &mut body);
-        let mut request = Request::new(Full::new(body.into()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = path.parse().map_err(|_| WebhookError::Url(url.clone()))?;
-        let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, JSON);
-        headers.insert(ACCEPT, ANY_JSON);
-        headers.insert(USER_AGENT, UPSTREAM_AGENT);
-        let answer = client.call(request, bounds).await.map_err(|source| match source {
-            CallError::Refused(status, _) => WebhookError::Refused { url, status },
-            source => WebhookError::Call { url, source },
-        })?;
-        json::parse(&answer).map_err(WebhookError::Answer)
+        Ok(WebhookCall { client, path, url, bounds, has_waited, _slot: slot })
     }
 
     fn client(
@@ -194,8 +207,37 @@ impl Webhooks {
                 tls: Some((config, key.name.clone())),
                 authorization: None,
             };
-            Ok(Client::new(origin))
+            Ok(Client::with_pool(origin, self.idle.pool()))
         })
+    }
+}
+
+impl WebhookCall {
+    /// Whether it had to wait for others: the webhook may be configured otherwise by now.
+    pub fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    /// Makes the call; the answer may be any JSON.
+    ///
+    /// # Errors
+    /// [`WebhookError`].
+    pub async fn send(self, review: &Value) -> Result<Value, WebhookError> {
+        let mut body = Vec::with_capacity(4096);
+        json::write_untyped(review, &mut body);
+        let mut request = Request::new(Full::new(body.into()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, JSON);
+        headers.insert(ACCEPT, ANY_JSON);
+        headers.insert(USER_AGENT, UPSTREAM_AGENT);
+        let url = self.url;
+        let answer = self.client.call(request, self.bounds).await.map_err(|source| match source {
+            CallError::Refused(status, _) => WebhookError::Refused { url, status },
+            source => WebhookError::Call { url, source },
+        })?;
+        json::parse(&answer).map_err(WebhookError::Answer)
     }
 }
 

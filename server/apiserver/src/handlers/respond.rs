@@ -1,14 +1,17 @@
 //! Answers: objects that were written, Statuses, warnings.
 
-use hyper::header::{HeaderValue, CACHE_CONTROL, CONTENT_TYPE, WARNING};
+use hyper::header::{
+    HeaderValue, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WARNING, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Response, StatusCode};
-use plinth_codec::negotiate::Shape;
+use plinth_codec::negotiate::{self, Shape};
+use plinth_codec::schema;
 use plinth_codec::Value;
 use plinth_engine::Revision;
 
 use super::write::Written;
 use crate::context::Warnings;
-use crate::representation::{Item, Representation};
+use crate::representation::{self, Item, Representation};
 use plinth_api::{success_status, ApiError};
 use plinth_http::Body;
 
@@ -90,5 +93,50 @@ pub(crate) fn respond(code: StatusCode, content_type: &'static str, body: impl I
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// An error as a Status in the negotiated encoding.
+pub(crate) fn refuse(
+    error: &ApiError,
+    accept: Option<&HeaderValue>,
+    pretty: bool,
+    http1: bool,
+) -> Response<Body> {
+    let accepted = negotiate::accept_for_error(accept.and_then(|a| a.to_str().ok()));
+    let pretty = accepted.pretty || pretty;
+    let mut out = Vec::with_capacity(512);
+    let status = error.to_status();
+    let mut content_type = accepted.content_type(Shape::Plain);
+    let written = representation::write_tree(&status, schema::builtin(), accepted.encoding, pretty, &mut out);
+    if written.is_err() {
+        out.clear();
+        plinth_codec::json::write_untyped(&status, &mut out);
+        content_type = "application/json";
+    }
+    let mut response = Response::new(Body::from(out));
+    *response.status_mut() = StatusCode::from_u16(error.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    if error.denied {
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    if let Some(details) = error.details.as_ref().filter(|details| details.retry_after_seconds > 0) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(details.retry_after_seconds));
+    }
+    if error.code == 413 && http1 {
+        // The rest of the body is not read.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The answer after a panic, with upstream's text.
+pub(crate) fn panicked() -> Response<Body> {
+    let text = b"This request caused apiserver to panic. Look in the logs for details.\n";
+    let mut response = Response::new(Body::from(text.to_vec()));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }

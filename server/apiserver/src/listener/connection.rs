@@ -266,12 +266,17 @@ pub async fn serve(
     let own = GracefulShutdown::new();
     // A dropped sender means stop, too.
     let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
+    let given_up = scheduled.clone();
     let until_end = async {
         let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
         tokio::select! {
             ended = &mut connection => ended,
             () = goaway.notified() => finish_gracefully(own, connection).await,
             () = stopped => finish_gracefully(own, connection).await,
+            () = given_up.given_up() => {
+                tracing::debug!(%remote, "connection closed: its client has not read answers");
+                Ok(())
+            }
         }
     };
     if let Err(error) = drive_connection(until_end, flusher, || scheduled.streams()).await {

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::{
-    connection_limits, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
+    ConnectionLimits, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
 };
 
 /// Length of the accept queue.
@@ -59,11 +59,10 @@ pub async fn serve(
     listener: TcpListener,
     tls: TlsAcceptor,
     server: Arc<Server>,
-    options: HttpOptions,
+    (options, limits): (HttpOptions, ConnectionLimits),
     mut stop: watch::Receiver<bool>,
 ) {
     let graceful = GracefulShutdown::new();
-    let limits = connection_limits(options.max_connections, true);
     limits.warn_below(options.max_connections);
     let connections = Connections::new(limits.accepted, options.max_connections_per_client);
     let settings = ConnectionSettings::new(&options);

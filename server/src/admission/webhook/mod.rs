@@ -61,6 +61,9 @@ impl Hooks {
     }
 }
 
+/// The configurations of webhooks.
+pub(super) type Configurations = Arc<DerivedCache<Hooks>>;
+
 /// A matching webhook.
 struct Invocation {
     configuration: String,
@@ -112,6 +115,18 @@ impl Invocation {
         ApiError::internal(format!("failed calling webhook {:?}: {why}", self.name()))
     }
 
+    /// The error of a call that was not made; the client is to try again.
+    fn not_called(&self, why: &str) -> ApiError {
+        let why = format!("webhook {:?} was not called: {why}", self.name());
+        ApiError::new(429, Reason::TooManyRequests, why).retry_after(1)
+    }
+
+    /// Whether a configuration has the webhook as it was matched.
+    fn is_of(&self, configuration: &Value) -> bool {
+        metadata_text(configuration, "name") == self.configuration
+            && hooks(configuration).contains(&self.hook)
+    }
+
     /// Errors that prevent a call: side effects in a dry run, unsupported review versions.
     fn precondition_error(&self, dry_run: bool) -> Option<Result<String, ApiError>> {
         if dry_run && !matches!(self.text("sideEffects"), "None" | "NoneOnDryRun") {
@@ -133,11 +148,11 @@ impl Invocation {
 /// The denial of a webhook; 500 when a required one fails.
 pub(super) async fn mutate(
     call: &Call<'_>,
-    configurations: &DerivedCache<Hooks>,
+    cache: &Configurations,
     object: &mut Value,
 ) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = configurations.entries(&server.store).await?;
+    let configurations = cache.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -164,7 +179,7 @@ pub(super) async fn mutate(
             let place = format!("round_{}_index_{place}", u8::from(second));
             let begun = Instant::now();
             // Boxed because few requests need it and its size would be part of each write's future.
-            let call_result = Box::pin(call_webhook(call, &invocation, object, true));
+            let call_result = Box::pin(call_mutating(call, cache, &invocation, object));
             let call_result = timed(Layer::MutatingWebhooks, call_result).await;
             call.cx.meter.as_ref().inspect(|meter| meter.spent_waiting(begun.elapsed()));
             let called = (&call_result).into();
@@ -200,11 +215,11 @@ pub(super) async fn mutate(
 /// As [`mutate`].
 pub(super) async fn validate(
     call: &Call<'_>,
-    configurations: &DerivedCache<Hooks>,
+    cache: &Configurations,
     object: &Value,
 ) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = configurations.entries(&server.store).await?;
+    let configurations = cache.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -225,10 +240,10 @@ pub(super) async fn validate(
             outcomes.push(Ok(()));
             match prepare(call, &invocation, object).await? {
                 Prepared::Call { uid, review } => {
-                    let server = server.clone();
+                    let (server, cache) = (server.clone(), cache.clone());
                     running.spawn(async move {
                         let begun = Instant::now();
-                        let answer = post(&server, &invocation, &review).await;
+                        let answer = post(&server, &cache, &invocation, &review).await;
                         (place, uid, invocation, answer, begun.elapsed())
                     });
                 }
@@ -382,16 +397,16 @@ async fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Re
     Ok(Prepared::Call { uid, review })
 }
 
-/// Calls one webhook; `None` when the call failed and failures are ignored.
-async fn call_webhook(
+/// Calls a mutating webhook; `None` when the call failed and failures are ignored.
+async fn call_mutating(
     call: &Call<'_>,
+    cache: &Configurations,
     invocation: &Invocation,
     object: &Value,
-    mutating: bool,
 ) -> Result<Option<Answer>, ApiError> {
     let Prepared::Call { uid, review } = prepare(call, invocation, object).await? else { return Ok(None) };
-    let answer = post(&call.cx.server, invocation, &review).await;
-    apply_failure_policy(call, invocation, answer.and_then(|review| decode(review, &uid, mutating)))
+    let answer = post(&call.cx.server, cache, invocation, &review).await;
+    apply_failure_policy(call, invocation, answer.and_then(|review| decode(review, &uid, true)))
 }
 
 fn decode(review: Value, uid: &str, mutating: bool) -> Result<Answer, Unanswered> {
@@ -406,23 +421,33 @@ enum Unanswered {
     Failed(String),
 }
 
-/// Sends the request.
-async fn post(server: &Server, invocation: &Invocation, review: &Value) -> Result<Value, Unanswered> {
+/// Sends the request, as soon as it may be sent.
+async fn post(
+    server: &Server,
+    cache: &Configurations,
+    invocation: &Invocation,
+    review: &Value,
+) -> Result<Value, Unanswered> {
     let config = invocation.hook.get("clientConfig").unwrap_or(&Value::Null);
     let bounds = Bounds { time: invocation.timeout(), answer: MAX_RESPONSE };
-    server.reader.converter.webhooks.call(&server.store, config, review, bounds).await.map_err(|error| {
-        match error {
-            WebhookError::Url(_) | WebhookError::Authorities(_) => {
-                Unanswered::Failed(format!("could not get REST client: {error}"))
-            }
-            WebhookError::Busy => {
-                let why = format!("webhook {:?} was not called: {error}", invocation.name());
-                let refusal = ApiError::new(429, Reason::TooManyRequests, why).retry_after(1);
-                Unanswered::NotCalled(refusal)
-            }
-            error => Unanswered::Failed(format!("failed to call webhook: {error}")),
+    let unanswered = |error| match error {
+        WebhookError::Url(_) | WebhookError::Authorities(_) => {
+            Unanswered::Failed(format!("could not get REST client: {error}"))
         }
-    })
+        WebhookError::Busy => Unanswered::NotCalled(invocation.not_called(&error.to_string())),
+        error => Unanswered::Failed(format!("failed to call webhook: {error}")),
+    };
+    let begun = server.reader.converter.webhooks.begin(&server.store, config, bounds).await;
+    let begun = begun.map_err(unanswered)?;
+    // Somebody may have removed it because calls of it wait.
+    if begun.has_waited() {
+        let configurations = cache.entries(&server.store).await.map_err(Unanswered::NotCalled)?;
+        if !configurations.iter().any(|(configuration, _)| invocation.is_of(configuration)) {
+            let why = "its configuration has changed meanwhile";
+            return Err(Unanswered::NotCalled(invocation.not_called(why)));
+        }
+    }
+    begun.send(review).await.map_err(unanswered)
 }
 
 /// Applies the failure policy to a response.

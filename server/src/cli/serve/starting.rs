@@ -79,8 +79,9 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     let address = listener.local_addr().map_err(cannot_listen)?;
     let (mut dir, pki) = open_directory(&options)?;
     let addresses = Addresses::new(&options, address);
-    let remote_apis =
-        RemoteApis::new(&options.aggregator, addresses.resolver).map_err(ServeError::ProxyClient)?;
+    let limits = connection_limits(options.http.max_connections, options.http.max_open_files, true);
+    let remote_apis = RemoteApis::new(&options.aggregator, addresses.resolver, limits.idle)
+        .map_err(ServeError::ProxyClient)?;
     let (engine, replica) = open_store(&options, &dir, connect).await?;
     dir.making_keys()?;
     let service_ip = addresses.services.first_address().unwrap_or(address.ip());
@@ -92,8 +93,9 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     let certificates = serving_certificates(&options, &pki)?;
     let tls = TlsAcceptor::from(Arc::new(options.tls.server_config(certificates.clone())?));
     let (stop, stopping) = watch::channel(false);
+    let replica_of = replica.as_ref();
     let parts =
-        Parts { settings, addresses, remote_apis, replica: replica.as_ref(), stopping: stopping.clone() };
+        Parts { settings, addresses, remote_apis, limits, replica: replica_of, stopping: stopping.clone() };
     let Built { server, source, plugins, advertised, levels } =
         parts.build(&options, engine, &dir, &pki).await?;
     controllers::token_use::start(&server);
@@ -115,7 +117,8 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     dir.complete()?;
     backups::start(&server, options.backups);
     let kubeconfig = dir.admin_kubeconfig();
-    let serving = tokio::spawn(listener::serve(listener, tls, server.clone(), options.http, stopping));
+    let serving =
+        tokio::spawn(listener::serve(listener, tls, server.clone(), (options.http, limits), stopping));
     let replica = replica.map(|replica| replica.id);
     Ok(Running { address, kubeconfig, stop, serving, server, replica, lease, _dir: dir })
 }
@@ -250,6 +253,7 @@ struct Parts<'a> {
     settings: StartSettings,
     addresses: Addresses,
     remote_apis: RemoteApis,
+    limits: ConnectionLimits,
     replica: Option<&'a Replica>,
     stopping: watch::Receiver<bool>,
 }
@@ -277,6 +281,7 @@ impl Parts<'_> {
             settings: StartSettings { plugins, kubelets, table },
             addresses,
             remote_apis,
+            limits,
             replica,
             stopping,
         } = self;
@@ -298,8 +303,6 @@ impl Parts<'_> {
         let source = checkpoint_source(options, (dir, pki), replica, &store)?;
         let authorizer =
             Authorizer::new(&options.authorization, store.clone())?.with_metrics(metrics.identity.clone());
-        let ConnectionLimits { forwarded, webhooks, .. } =
-            connection_limits(options.http.max_connections, true);
         let server = Arc::new(Server {
             replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
             authorizer: Arc::new(authorizer),
@@ -309,12 +312,12 @@ impl Parts<'_> {
             admission: plugins.clone(),
             kind_handler: kind_handlers::of,
             kubelets,
-            forwarded: SharedSlots::of_both(forwarded),
+            forwarded: SharedSlots::of_both(limits.forwarded),
             remote_apis,
             reader: Arc::new(ObjectReader {
                 converter: Converter {
                     store: store.clone(),
-                    webhooks: Arc::new(Webhooks::new(resolver, webhooks)),
+                    webhooks: Arc::new(Webhooks::new(resolver, &limits)),
                     remote_waits,
                 },
                 header_index: Arc::new(HeaderIndex::default()),
