@@ -64,6 +64,9 @@ pub fn prepare_metadata_create(
         let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], generated_suffix());
         metadata.insert("name", name);
     }
+    // Admission may have set them (`BeforeCreate` in k8s.io/apiserver `pkg/registry/rest/create.go`).
+    metadata.remove("deletionTimestamp");
+    metadata.remove("deletionGracePeriodSeconds");
     metadata.insert("uid", moment.uid.as_str());
     metadata.insert("creationTimestamp", moment.now.as_str());
     if !matches!(resource.strategy.generation, Generation::None | Generation::LaterChanges) {

@@ -8,13 +8,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
+use kube::Client;
 use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
 use plinth_tests::https::HttpsServer;
 use plinth_tests::requests::create;
 use plinth_tests::server::{namespace, shared, unique, TestServer};
 use serde_json::{json, Value};
-use tokio::task::JoinSet;
 
 use super::{answer, send};
 
@@ -258,64 +258,121 @@ async fn a_refusal_is_no_state_of_the_store() {
     .await;
 }
 
-/// Each call has a connection, and a webhook that hangs holds it for as long as a call may take.
-#[tokio::test]
-async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
-    /// Three quarters of an eighth of the open files.
-    const CALLS: usize = 96;
-    let server = TestServer::start_with_files(1024, &[]).await;
-    let client = server.client().await;
-    let calls: Arc<[AtomicUsize; 2]> = Arc::default();
-    let counted = calls.clone();
-    let hanging = HttpsServer::start(move |_| {
-        let calls = counted.clone();
-        async move {
-            let now = calls[0].fetch_add(1, Ordering::SeqCst) + 1;
-            calls[1].fetch_max(now, Ordering::SeqCst);
-            let _leaves = Leaves(calls);
-            std::future::pending::<Response<Full<Bytes>>>().await
-        }
-    })
-    .await;
-    let webhook = |server: &HttpsServer, policy: &str| {
-        json!({
-            "name": "webhook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-            "failurePolicy": policy, "timeoutSeconds": 5,
-            "clientConfig": {"url": format!("https://localhost:{}/", server.port), "caBundle": BASE64_STANDARD.encode(&server.certificate)},
-            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
-        })
-    };
-    let configuration = json!({"metadata": {"name": "hanging"}, "webhooks": [webhook(&hanging, "Ignore")]});
-    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
-    create(&client, path, &configuration).await;
-    let maps = "/api/v1/namespaces/default/configmaps";
-    let mut writes = JoinSet::new();
-    for n in 0..CALLS + 32 {
-        let client = client.clone();
-        writes.spawn(
-            async move { create(&client, maps, &json!({"metadata": {"name": format!("m-{n}")}})).await },
-        );
+/// An admission webhook that patches objects as their annotation `patch` asks for.
+async fn patching_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let body = request.into_body().collect().await.expect("body").to_bytes();
+    let review: Value = serde_json::from_slice(&body).expect("a review");
+    let mut response = json!({"uid": review["request"]["uid"], "allowed": true});
+    if let Some(patch) = review["request"]["object"]["metadata"]["annotations"]["patch"].as_str() {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(BASE64_STANDARD.encode(patch));
     }
-    // One that answers is called meanwhile.
-    let healthy = HttpsServer::start(admission_webhook).await;
-    let mut webhook = webhook(&healthy, "Fail");
-    webhook["rules"][0]["resources"] = json!(["secrets"]);
-    let configuration = json!({"metadata": {"name": "healthy"}, "webhooks": [webhook]});
-    create(&client, path, &configuration).await;
-    eventually("calls wait", || async { calls[0].load(Ordering::SeqCst) == CALLS }).await;
-    create(&client, "/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "checked"}})).await;
-    // Before any of them is given up.
-    assert_eq!(calls[1].load(Ordering::SeqCst), CALLS);
-    while let Some(written) = writes.join_next().await {
-        written.expect("a write that goes on without the webhook");
-    }
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    answer(StatusCode::OK, &review.to_string())
 }
 
-/// Counts a call that has ended.
-struct Leaves(Arc<[AtomicUsize; 2]>);
+/// Configures it for a namespace; returns the path of the configuration.
+async fn configure_patching(client: &Client, server: &HttpsServer, namespace: &str) -> String {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let name = unique("patching");
+    let body = json!({"metadata": {"name": name}, "webhooks": [{
+        "name": "patching.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": format!("https://localhost:{}/", server.port), "caBundle": BASE64_STANDARD.encode(&server.certificate)},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    }]});
+    create(client, CONFIGURATIONS, &body).await;
+    format!("{CONFIGURATIONS}/{name}")
+}
 
-impl Drop for Leaves {
-    fn drop(&mut self) {
-        self.0[0].fetch_sub(1, Ordering::SeqCst);
+/// The resourceVersion that mutating webhooks leave is what counts, as for upstream's storage.
+#[tokio::test]
+async fn the_version_that_a_webhook_sets_counts() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "versions").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let server = HttpsServer::start(patching_webhook).await;
+    let configuration = configure_patching(&client, &server, &namespace).await;
+    let patch = |version: &str| {
+        json!([{"op": "add", "path": "/metadata/resourceVersion", "value": version}]).to_string()
+    };
+    let with = |name: &str, version: &str| json!({"metadata": {"name": name, "annotations": {"patch": patch(version)}}});
+
+    let (code, body, _) = send(&client, "POST", &maps, &with("new", "7")).await;
+    let refused = "resourceVersion should not be set on objects to be created";
+    assert_eq!((code, body["message"].as_str()), (500, Some(refused)), "{body}");
+    // No version is refused at a create, nor is what a create made by an update would have.
+    create(&client, &maps, &with("new", "")).await;
+    let mut applied = with("applied", "7");
+    applied["apiVersion"] = json!("v1");
+    applied["kind"] = json!("ConfigMap");
+    let apply = Call::new(Method::PATCH, format!("{maps}/applied?fieldManager=test"))
+        .body("application/apply-patch+yaml", applied.to_string());
+    let mut connection = shared().await.connect(Protocol::Http2).await;
+    assert_eq!(connection.call(&apply).await.expect("an answer").status, StatusCode::CREATED);
+
+    let path = format!("{maps}/new");
+    let (code, body, _) = send(&client, "PUT", &path, &with("new", "7")).await;
+    assert_eq!((code, body["reason"].as_str()), (409, Some("Conflict")), "{body}");
+    let patched = json!({"metadata": {"annotations": {"patch": patch("7")}}});
+    let (code, body, _) = send(&client, "PATCH", &path, &patched).await;
+    assert_eq!((code, body["reason"].as_str()), (409, Some("Conflict")), "{body}");
+    let (code, body, _) = send(&client, "PUT", &path, &with("new", "x")).await;
+    assert_eq!(code, 500, "{body}");
+    // What a client sent for another version is written where the webhook takes that version away.
+    let mut stale = with("new", "");
+    stale["metadata"]["resourceVersion"] = json!("7");
+    let (code, body, _) = send(&client, "PUT", &path, &stale).await;
+    assert_eq!(code, 200, "{body}");
+    let (code, body, _) = send(&client, "DELETE", &configuration, &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
+}
+
+/// What the server keeps of an object is restored after admission.
+#[tokio::test]
+async fn what_is_the_servers_is_not_a_webhooks() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "restored").await;
+    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let server = HttpsServer::start(patching_webhook).await;
+    let configuration = configure_patching(&client, &server, &namespace).await;
+    let deleting = json!([
+        {"op": "add", "path": "/metadata/deletionTimestamp", "value": "2026-01-01T00:00:00Z"},
+        {"op": "add", "path": "/metadata/deletionGracePeriodSeconds", "value": 7},
+        {"op": "add", "path": "/metadata/managedFields", "value": []},
+    ]);
+    let object = json!({"metadata": {
+        "name": "kept", "finalizers": ["example.com/hold"], "annotations": {"patch": deleting.to_string()},
+    }});
+    let created = create(&client, &maps, &object).await["metadata"].clone();
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+        assert_eq!(created.get(key), None, "{created}");
     }
+    let path = format!("{maps}/kept");
+    let is_kept = async |patch: Value, keys: &[&str]| {
+        let before = send(&client, "GET", &path, &Value::Null).await.1["metadata"].clone();
+        let change = json!({"metadata": {"annotations": {"patch": patch.to_string()}}});
+        let (code, body, _) = send(&client, "PATCH", &path, &change).await;
+        assert_eq!(code, 200, "{patch}: {body}");
+        for key in keys {
+            assert_eq!(body["metadata"].get(key), before.get(key), "{patch}: {body}");
+        }
+    };
+    let kept = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    is_kept(json!([{"op": "remove", "path": "/metadata/uid"}]), &kept).await;
+    is_kept(json!([{"op": "remove", "path": "/metadata/creationTimestamp"}]), &kept).await;
+    let other = "2020-01-01T00:00:00Z";
+    is_kept(json!([{"op": "add", "path": "/metadata/creationTimestamp", "value": other}]), &kept).await;
+    is_kept(json!([{"op": "add", "path": "/metadata/generation", "value": 999}]), &kept).await;
+    let (code, body, _) = send(&client, "DELETE", &path, &Value::Null).await;
+    assert_eq!((code, body["metadata"]["finalizers"].as_array().map(Vec::len)), (200, Some(1)), "{body}");
+    is_kept(json!([{"op": "remove", "path": "/metadata/deletionTimestamp"}]), &kept).await;
+    is_kept(json!([{"op": "remove", "path": "/metadata/deletionGracePeriodSeconds"}]), &kept).await;
+    // And the finalizer can be removed beside such a webhook.
+    let released = json!({"metadata": {"finalizers": null}});
+    assert_eq!(send(&client, "PATCH", &path, &released).await.0, 200);
+    assert_eq!(send(&client, "GET", &path, &Value::Null).await.0, 404);
+    let (code, body, _) = send(&client, "DELETE", &configuration, &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
 }

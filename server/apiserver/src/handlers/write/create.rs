@@ -5,8 +5,8 @@ use tokio::sync::OnceCell;
 
 use super::commit::{Commit, Committed};
 use super::{
-    clear_status, custom_errors, dedup_owners, refuse_errors, should_retry_on_latest, warn, ManagedFields,
-    Transform, Written, AFTER_ADMISSION, ATTEMPTS,
+    clear_status, custom_errors, dedup_owners, drop_empty_managed_fields, refuse_errors,
+    should_retry_on_latest, warn, ManagedFields, Transform, Written, AFTER_ADMISSION, ATTEMPTS,
 };
 use crate::authz::authorized::CreateGrant;
 use crate::authz::Authorized;
@@ -92,8 +92,11 @@ async fn create_once(
     let strategy = cx.resource.strategy;
     let dry_run = cx.query.is_dry_run();
     // As upstream's storage, which takes what is no number for none (`Create` in k8s.io/apiserver
-    // `pkg/storage/etcd3/store.go`), and which a dry run does not reach.
-    let has_version = !dry_run && resource_version(&tree).is_ok_and(|version| version != 0);
+    // `pkg/storage/etcd3/store.go`), and which neither a dry run nor the create of an update reaches.
+    let may_have_version = dry_run || cx.info.grant().is_none();
+    let has_version =
+        |tree: &Value| !may_have_version && resource_version(tree).is_ok_and(|version| version != 0);
+    let was_sent = has_version(&tree);
     match_namespace(&cx.resource, &cx.info, &mut tree)?;
     wipe_system_fields(&mut tree)?;
     dedup_owners(cx, &mut tree, "");
@@ -115,8 +118,10 @@ async fn create_once(
     };
     let requester_fields = cx.kind_handler.requester_only_fields(&tree);
     cx.server.admission.mutate(&call, &mut tree).await?;
+    let has_version = was_sent || has_version(&tree);
     cx.kind_handler.check_admitted(cx, requester_fields, &tree)?;
     dedup_owners(cx, &mut tree, AFTER_ADMISSION);
+    drop_empty_managed_fields(&mut tree);
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
     prepare_metadata_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);

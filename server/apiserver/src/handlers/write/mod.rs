@@ -115,6 +115,16 @@ fn dedup_owners(cx: &Context, tree: &mut Value, when: &str) {
     }
 }
 
+/// An empty list that admission has left is none.
+fn drop_empty_managed_fields(tree: &mut Value) {
+    let managed_fields = tree.at(&["metadata", "managedFields"]).and_then(Value::as_array);
+    if managed_fields.is_some_and(<[Value]>::is_empty) {
+        if let Some(metadata) = tree.object_at_mut(&["metadata"]) {
+            metadata.remove("managedFields");
+        }
+    }
+}
+
 /// At create the status belongs to the server where it is a subresource.
 pub fn clear_status(cx: &Context, tree: &mut Value) {
     let strategy = cx.resource.strategy;

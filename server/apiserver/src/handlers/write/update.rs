@@ -6,8 +6,8 @@ use plinth_codec::Value;
 use super::commit::{Commit, Committed};
 use super::create::create_object;
 use super::{
-    custom_errors, dedup_owners, refuse_errors, should_retry_on_latest, warn, Attempts, ManagedFields,
-    ShownAs, Transform, Written, AFTER_ADMISSION,
+    custom_errors, dedup_owners, drop_empty_managed_fields, refuse_errors, should_retry_on_latest, warn,
+    Attempts, ManagedFields, ShownAs, Transform, Written, AFTER_ADMISSION,
 };
 use crate::authz::authorized;
 use crate::context::{AdmissionRequest, Context, Operation, Write};
@@ -115,7 +115,10 @@ async fn update_once(
 ) -> Result<Option<Written>, ApiError> {
     let old = decode_object(&cx.resource, &cx.convert_record(live.clone()).await?)?;
     let mut new = update.transform.make(Some(&old)).await?;
-    check_preconditions(cx, update, &new, &old)?;
+    check_name(&new, &cx.info.name)?;
+    if update.uid_is_precondition {
+        check_uid(cx, &new, metadata_text(&old, "uid"))?;
+    }
     let shown_as = update.shown_as;
     let shown_old = shown_as.map(|shown_as| shown_as.show(&old)).transpose()?;
     let call = AdmissionRequest::new(cx, Operation::Update, Some(shown_old.as_ref().unwrap_or(&old)));
@@ -178,8 +181,12 @@ async fn admit(
             may_have_changed
         }
     };
+    check_version(cx, new, old)?;
     if may_have_changed {
+        // Upstream restores what is not the client's after admission alone (`BeforeUpdate`).
+        prepare_metadata_update(new, old)?;
         dedup_owners(cx, new, AFTER_ADMISSION);
+        drop_empty_managed_fields(new);
         strategy.default(new);
         cx.kind_handler.check_admitted(cx, requester_fields, new)?;
     }
@@ -247,13 +254,10 @@ fn check_uid(cx: &Context, new: &Value, current: &str) -> Result<(), ApiError> {
     Err(ApiError::conflict(cx.resource.group(), cx.resource.plural(), &cx.info.name, &why))
 }
 
-/// resourceVersion and uid of the new object against the live one.
-fn check_preconditions(cx: &Context, update: &Update<'_>, new: &Value, old: &Value) -> Result<(), ApiError> {
+/// resourceVersion of the new object against the live one, after mutating admission: what a webhook sets or
+/// removes is what counts (`Update` in k8s.io/apiserver `pkg/registry/generic/registry/store.go`).
+fn check_version(cx: &Context, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (group, plural, name) = (cx.resource.group(), cx.resource.plural(), cx.info.name.as_str());
-    check_name(new, name)?;
-    if update.uid_is_precondition {
-        check_uid(cx, new, metadata_text(old, "uid"))?;
-    }
     let given = resource_version(new)?;
     if given == 0 {
         if !cx.resource.strategy.unconditional_update {
