@@ -7,5 +7,6 @@ mod joining;
 mod rejoining;
 mod replicas;
 mod single;
+mod slow_peers;
 mod trust;
 mod two_servers;
