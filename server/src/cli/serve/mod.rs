@@ -23,8 +23,8 @@ pub use options::ServeOptions;
 pub use running::Running;
 pub use starting::start_on;
 
-/// Stack size of worker threads, in bytes: an object may be nested 10,000 levels deep, and address space that
-/// is not touched costs nothing.
+/// Stack size of the runtime's threads, in bytes: an object may be nested 10,000 levels deep, and address
+/// space that is not touched costs nothing.
 const THREAD_STACK: usize = 32 << 20;
 /// Blocking threads that are left to read the disk and to compute when every server of a runtime has all of
 /// its requests wait for remote services.
@@ -171,7 +171,11 @@ async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> boo
 /// Time limit for a start to end after a signal to stop.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts a server in the current [`runtime`]; it is ready when this returns.
+/// Starts a server in the current runtime; it is ready when this returns.
+///
+/// The runtime has several threads, drivers of I/O and time, stacks of 32 MiB and blocking threads for each of
+/// its servers, as [`runtime_for`] makes it. On smaller stacks an object that is nested deeply can overflow
+/// one, which ends the process.
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.
