@@ -173,9 +173,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts a server in the current runtime; it is ready when this returns.
 ///
-/// The runtime has several threads, drivers of I/O and time, stacks of 32 MiB and blocking threads for each of
-/// its servers, as [`runtime_for`] makes it. On smaller stacks an object that is nested deeply can overflow
-/// one, which ends the process.
+/// The runtime has several threads, drivers of I/O and time, stacks of 32 MiB and blocking threads for each
+/// of its servers, as [`runtime_for`] makes it. On smaller stacks an object that is nested deeply can
+/// overflow one, which ends the process.
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.
