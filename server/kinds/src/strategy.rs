@@ -58,7 +58,7 @@ pub enum Generation {
 /// Which webhooks and policies of clients requests for a kind are exempt from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionExemption {
-    /// None.
+    /// All webhooks and policies apply.
     Nothing,
     /// Policies: a broken one must not block reviews (kubernetes `pkg/kubeapiserver/admission/exclusion`).
     Policies,
