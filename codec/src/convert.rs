@@ -27,7 +27,7 @@ use crate::{cbor, json, protobuf, yaml};
 /// An encoding of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON.
+    /// JSON (RFC 8259).
     Json,
     /// YAML 1.1.
     Yaml,

@@ -149,7 +149,7 @@ pub struct Stats {
     pub queued: u64,
     /// Bytes of keys and values of queued transactions.
     pub queued_bytes: u64,
-    /// Subscriptions.
+    /// Number of open subscriptions.
     pub subscribers: u64,
     /// Distinct key ranges that are subscribed to.
     pub range_feeds: u64,

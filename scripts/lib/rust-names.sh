@@ -41,7 +41,7 @@ types_of_one_name() {
 }
 
 # What server/kinds has for all kinds. Everything else in it is about one.
-of_all_kinds='of|keep_metadata|scale|quantities|Conversion|DefaultRule|Deletion|DeletionRequest|Generation|Literal'
+of_all_kinds='of|AdmissionExemption|keep_metadata|scale|quantities|Conversion|DefaultRule|Deletion|DeletionRequest|Generation|Literal'
 of_all_kinds+='|NameRule|Strategy|Subresource|Unwritten|BASE|CUSTOM|self'
 # Names of kinds that generic code has for something else: events of a watch, nodes of a tree, the namespace of a
 # request, services behind a URL, roles of a connection, a cipher's secret, accounts and FlowSchemas that requests are
@@ -77,6 +77,8 @@ read_kind_names() {
   kinds_and_plurals=$(paste -sd'|' <<< "$names")
   kinds=$(awk '!/^#/ && NF > 6 { print $5 }' "$1" | sort -u | paste -sd'|')
   plurals=$(awk '!/^#/ && NF > 6 { print $3 }' "$1" | sort -u | paste -sd'|')
+  # API groups with a domain; those of one word (apps, policy) are ordinary words.
+  groups=$(awk '!/^#/ && NF > 6 && $1 ~ /[.]/ { gsub("[.]", "[.]", $1); print $1 }' "$1" | sort -u | paste -sd'|')
   # Short names of three letters and more (pvc, crd); those of two are no words that one can search for.
   short_names=$(awk '!/^#/ && NF > 6 && $6 != "-" { gsub(",", "\n", $6); print $6 }' "$1" | grep -E '...' | sort -u |
     grep -vxE "$ordinary_short" | paste -sd'|')
@@ -106,6 +108,7 @@ names_of_kinds() {
   found=$(
     # Strings, also of types (io.k8s.api.core.v1.Pod) and of subresources (pods/exec).
     grep -E "[\"./=]($kinds_and_plurals)\"|\"($kinds_and_plurals)/" <<< "$code"
+    grep -E "\"($groups)[\"/]" <<< "$code"
     grep -E "\"($ambiguous)\"" <<< "${code//\"namespace\"/}"
     grep -E "\b(mark|is|of|set)_?($ambiguous)s?\b" <<< "$code" | grep -vw is_storage_version
     # A step of a path, or a kind as a word of its own within a string; "/namespaces/" is a step of every path.

@@ -24,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     ])?;
 
     // The server needs a multi-threaded Tokio runtime; `runtime` builds the one that the `plinth` program
-    // uses. A program that has one already calls `start` there.
+    // uses. A program that has one already calls `start` there, if its threads have stacks of 32 MiB: with
+    // less, a deeply nested object can end the process (docs/embedding.md).
     runtime()?.block_on(async {
         // Opens or creates the data directory, and returns once the server is ready.
         let server = start(options).await?;

@@ -112,7 +112,7 @@ pub struct Options {
     /// Keys of a page
     #[arg(long, default_value_t = 500)]
     pub limit: usize,
-    /// Watchers
+    /// Number of watchers
     #[arg(long, default_value_t = 100)]
     pub watchers: usize,
     /// Keys of the workload many-keys
@@ -146,7 +146,7 @@ pub struct Report {
     pub value_size: usize,
     /// Keys of the range.
     pub keys: usize,
-    /// Connections.
+    /// Connections that clients and watchers share.
     pub connections: usize,
     /// In the order measured.
     pub results: Vec<Measurement>,

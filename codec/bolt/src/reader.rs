@@ -23,9 +23,9 @@ pub enum BoltError {
     Io {
         /// Bytes from the beginning of the file.
         at: u64,
-        /// How much.
+        /// Number of bytes to be read.
         bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// Neither meta page is valid.

@@ -98,7 +98,7 @@ pub struct User {
     /// The hash by bcrypt.
     #[prost(bytes = "bytes", tag = "2")]
     pub password: Bytes,
-    /// Sorted.
+    /// Names of the roles that the user has, sorted.
     #[prost(string, repeated, tag = "3")]
     pub roles: Vec<String>,
     #[prost(message, optional, tag = "4")]

@@ -293,13 +293,13 @@ pub mod compare {
 
 /// Values of [`Compare::result`].
 pub mod compare_result {
-    /// Equal.
+    /// The key has that value, revision or version.
     pub const EQUAL: i32 = 0;
     /// The key's is greater.
     pub const GREATER: i32 = 1;
     /// The key's is less.
     pub const LESS: i32 = 2;
-    /// Not equal.
+    /// The key has another one.
     pub const NOT_EQUAL: i32 = 3;
 }
 

@@ -26,13 +26,13 @@ pub struct StatusResponse {
     /// Number of changes.
     #[prost(uint64, tag = "7")]
     pub raft_applied_index: u64,
-    /// Alarms.
+    /// Texts of the alarms that are on.
     #[prost(string, repeated, tag = "8")]
     pub errors: Vec<String>,
     /// Bytes of the store.
     #[prost(int64, tag = "9")]
     pub db_size_in_use: i64,
-    /// False.
+    /// No member is a learner: this is false.
     #[prost(bool, tag = "10")]
     pub is_learner: bool,
     /// Version of the storage.
@@ -49,10 +49,10 @@ pub struct StatusResponse {
 /// `DowngradeInfo`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DowngradeInfo {
-    /// False.
+    /// Nothing is ever downgraded: this is false.
     #[prost(bool, tag = "1")]
     pub enabled: bool,
-    /// Empty.
+    /// Empty, as there is no downgrade.
     #[prost(string, tag = "2")]
     pub target_version: String,
 }
@@ -198,7 +198,7 @@ pub struct Member {
     /// Where clients reach it.
     #[prost(string, repeated, tag = "4")]
     pub client_urls: Vec<String>,
-    /// False.
+    /// No member is a learner: this is false.
     #[prost(bool, tag = "5")]
     pub is_learner: bool,
 }

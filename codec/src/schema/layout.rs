@@ -133,7 +133,7 @@ impl ValueLayout {
 /// How often the field's value occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Once.
+    /// It occurs once at most.
     One,
     /// Repeated, each element a field of its own.
     List,

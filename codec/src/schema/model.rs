@@ -65,7 +65,7 @@ pub enum Type {
 /// Scalar types, each with its JSON form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
-    /// Boolean.
+    /// A truth value (`bool`).
     Bool,
     /// Number, 32 bits signed (`int32`; also Go's `uint8`/`uint16`/`uint32` where upstream has them).
     Int32,

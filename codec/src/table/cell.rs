@@ -13,7 +13,7 @@ pub enum Cell<'a> {
     Int(i64),
     /// Another number.
     Float(f64),
-    /// Text.
+    /// A text, as it is shown.
     Text(Cow<'a, str>),
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Contents {
 /// What follows the last complete record of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing.
+    /// The log ends with a complete record.
     #[default]
     Clean,
     /// An unfinished write, as a power failure leaves it.

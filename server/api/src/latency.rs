@@ -23,13 +23,13 @@ const TOTAL: &str = "apiserver.latency.k8s.io/total";
 /// A layer of the server in which requests spend time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// Authentication.
+    /// Finding who sends the request.
     Authentication,
-    /// Impersonation.
+    /// Checking whether that user may act as another one, and who that is.
     Impersonation,
     /// The wait for a seat of priority and fairness.
     QueueWait,
-    /// Authorization.
+    /// Checking whether the user may do that.
     Authorization,
     /// All mutating webhooks, called one after the other.
     MutatingWebhooks,

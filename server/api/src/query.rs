@@ -16,9 +16,9 @@ use crate::api_error::{ApiError, Cause};
 pub enum OptionsOf {
     /// ListOptions, also those of a watch.
     List,
-    /// DeleteOptions.
+    /// DeleteOptions, of a single object.
     Delete,
-    /// Both.
+    /// ListOptions and DeleteOptions.
     DeleteCollection,
     /// None of them; the query of a proxied request is that of its target.
     Other,

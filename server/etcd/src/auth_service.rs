@@ -86,7 +86,7 @@ impl Permitted {
         HeaderResponse { header: Some(self.member.header()) }
     }
 
-    /// AuthStatus.
+    /// The method `AuthStatus` of the service `Auth`.
     pub(crate) fn auth_status(&self) -> Result<AuthStatusResponse, Status> {
         self.member.auth.caller(&self.credentials)?;
         let state = self.member.auth.state();
@@ -97,7 +97,7 @@ impl Permitted {
         })
     }
 
-    /// AuthEnable.
+    /// The method `AuthEnable` of the service `Auth`.
     pub(crate) async fn enable_auth(self) -> Changed {
         self.change(|state| {
             if state.enabled {
@@ -114,7 +114,7 @@ impl Permitted {
         .await
     }
 
-    /// AuthDisable.
+    /// The method `AuthDisable` of the service `Auth`.
     pub(crate) async fn disable_auth(self) -> Changed {
         self.change(|state| match state.enabled {
             true => Ok(Change::Next(State { enabled: false, ..state.clone() })),
@@ -156,7 +156,7 @@ impl Permitted {
         Err(errors::old_auth_revision())
     }
 
-    /// UserAdd.
+    /// The method `UserAdd` of the service `Auth`.
     pub(crate) async fn add_user(self, request: UserAddRequest) -> Changed {
         let auth = &self.member.auth;
         auth.check_root(&self.credentials)?;
@@ -195,14 +195,14 @@ impl Permitted {
         Ok(NamesResponse { header: Some(self.member.header()), names: user.roles.clone() })
     }
 
-    /// UserList.
+    /// The method `UserList` of the service `Auth`.
     pub(crate) fn users(&self) -> Result<NamesResponse, Status> {
         self.member.auth.check_root(&self.credentials)?;
         let names = self.member.auth.state().users.keys().cloned().collect();
         Ok(NamesResponse { header: Some(self.member.header()), names })
     }
 
-    /// UserDelete.
+    /// The method `UserDelete` of the service `Auth`.
     pub(crate) async fn delete_user(self, request: NameRequest) -> Changed {
         self.change(move |state| {
             if state.enabled && request.name == ROOT {
@@ -215,7 +215,7 @@ impl Permitted {
         .await
     }
 
-    /// UserChangePassword.
+    /// The method `UserChangePassword` of the service `Auth`.
     pub(crate) async fn change_password(self, request: ChangePasswordRequest) -> Changed {
         let auth = &self.member.auth;
         auth.check_root(&self.credentials)?;
@@ -236,7 +236,7 @@ impl Permitted {
         .await
     }
 
-    /// UserGrantRole.
+    /// The method `UserGrantRole` of the service `Auth`.
     pub(crate) async fn grant_role(self, request: UserRoleRequest) -> Changed {
         self.change(move |state| {
             let user = state.users.get(&request.user).ok_or_else(errors::user_not_found)?;
@@ -256,7 +256,7 @@ impl Permitted {
         .await
     }
 
-    /// UserRevokeRole.
+    /// The method `UserRevokeRole` of the service `Auth`.
     pub(crate) async fn revoke_role(self, request: UserRoleRequest) -> Changed {
         self.change(move |state| {
             if state.enabled && request.user == ROOT && request.role == ROOT {
@@ -275,7 +275,7 @@ impl Permitted {
         .await
     }
 
-    /// RoleAdd.
+    /// The method `RoleAdd` of the service `Auth`.
     pub(crate) async fn add_role(self, request: NameRequest) -> Changed {
         self.change(move |state| {
             let name = request.name;
@@ -315,7 +315,7 @@ impl Permitted {
         Ok(RoleGetResponse { header: Some(self.member.header()), permissions })
     }
 
-    /// RoleList.
+    /// The method `RoleList` of the service `Auth`.
     pub(crate) fn roles(&self) -> Result<NamesResponse, Status> {
         self.member.auth.check_root(&self.credentials)?;
         let names = self.member.auth.state().roles.keys().cloned().collect();
@@ -359,7 +359,7 @@ impl Permitted {
         .await
     }
 
-    /// RoleRevokePermission.
+    /// The method `RoleRevokePermission` of the service `Auth`.
     pub(crate) async fn revoke_permission(self, request: RevokePermissionRequest) -> Changed {
         self.change(move |state| {
             next(state, |after| {

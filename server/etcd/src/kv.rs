@@ -61,7 +61,7 @@ pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<Put
     })
 }
 
-/// DeleteRange.
+/// The method `DeleteRange` of the service `KV`.
 pub(crate) async fn delete_range(
     member: &Arc<Member>,
     request: DeleteRangeRequest,
@@ -310,7 +310,7 @@ struct Early {
 }
 
 impl Early {
-    /// Blocks.
+    /// Evaluates it at the latest revision, on a thread that may block.
     fn evaluate(member: &Member, request: &TxnRequest) -> Result<Early, Status> {
         let snapshot = member.latest()?;
         let evaluated = without_stop(evaluate_at(member, &snapshot, request, Mode::Exclusive))?;

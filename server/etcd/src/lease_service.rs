@@ -14,7 +14,7 @@ use crate::wire::lease::{
 use crate::wire::HeaderResponse;
 use crate::{lease_changes, leases};
 
-/// LeaseGrant.
+/// The method `LeaseGrant` of the service `Lease`.
 pub(crate) async fn grant(
     member: &Arc<Member>,
     request: LeaseGrantRequest,
@@ -24,7 +24,7 @@ pub(crate) async fn grant(
     Ok(LeaseGrantResponse { header: Some(member.header()), id, ttl, error: String::new() })
 }
 
-/// LeaseRevoke.
+/// The method `LeaseRevoke` of the service `Lease`.
 pub(crate) async fn revoke(member: &Arc<Member>, request: LeaseRequest) -> Result<HeaderResponse, Status> {
     match lease_changes::revoke(member, vec![request.id]).await? {
         0 => Err(errors::lease_not_found()),
@@ -41,7 +41,7 @@ pub(crate) fn keep_alive(member: &Member, id: i64) -> LeaseKeepAliveResponse {
     LeaseKeepAliveResponse { header: Some(member.header()), id, ttl: ttl.unwrap_or(0) }
 }
 
-/// LeaseTimeToLive.
+/// The method `LeaseTimeToLive` of the service `Lease`.
 pub(crate) async fn time_to_live(
     member: &Arc<Member>,
     request: LeaseTimeToLiveRequest,
@@ -66,7 +66,7 @@ pub(crate) async fn time_to_live(
     })
 }
 
-/// LeaseLeases.
+/// The method `LeaseLeases` of the service `Lease`.
 pub(crate) fn all(member: &Member) -> LeaseLeasesResponse {
     let leases = member.leases.all().into_iter().map(|id| LeaseRequest { id }).collect();
     LeaseLeasesResponse { header: Some(member.header()), leases }

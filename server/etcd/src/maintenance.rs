@@ -36,7 +36,7 @@ fn alarm_name(raised: i32) -> &'static str {
     }
 }
 
-/// Status.
+/// The method `Status` of the service `Maintenance`.
 pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Status> {
     measure(member).await?;
     let size = i64::try_from(member.size()).unwrap_or(i64::MAX);
@@ -67,7 +67,7 @@ pub(crate) async fn measure(member: &Arc<Member>) -> Result<(), Status> {
     tokio::task::spawn_blocking(move || measured.measure()).await.map_err(errors::from_task)
 }
 
-/// Alarm.
+/// The method `Alarm` of the service `Maintenance`.
 pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Result<AlarmResponse, Status> {
     let is_ours = request.member_id == 0 || request.member_id == member.id();
     let mut changed = Vec::new();
@@ -110,7 +110,7 @@ pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, S
     Ok(HeaderResponse { header: None })
 }
 
-/// Hash.
+/// The method `Hash` of the service `Maintenance`.
 pub(crate) async fn hash(member: &Arc<Member>) -> Result<HashResponse, Status> {
     let (hash, revision) = hash_at(member, 0).await?;
     Ok(HashResponse { header: Some(member.header_at(revision)), hash })
@@ -149,7 +149,7 @@ async fn hash_at(member: &Arc<Member>, revision: i64) -> Result<(u32, i64), Stat
     hashed.await.map_err(errors::from_task)?
 }
 
-/// MoveLeader.
+/// The method `MoveLeader` of the service `Maintenance`.
 pub(crate) fn move_leader(member: &Member, request: MoveLeaderRequest) -> Result<HeaderResponse, Status> {
     match request.target_id == member.id() {
         true => Ok(HeaderResponse { header: None }),
@@ -184,7 +184,7 @@ pub(crate) fn members(member: &Member, identity: &Identity) -> MembersResponse {
     MembersResponse { header, members }
 }
 
-/// MemberRemove.
+/// The method `MemberRemove` of the service `Cluster`.
 pub(crate) fn remove_member(member: &Member, id: u64) -> Status {
     match id == member.id() {
         true => errors::members_not_started(),
@@ -192,7 +192,7 @@ pub(crate) fn remove_member(member: &Member, id: u64) -> Status {
     }
 }
 
-/// MemberPromote.
+/// The method `MemberPromote` of the service `Cluster`.
 pub(crate) fn promote_member(member: &Member, id: u64) -> Status {
     match id == member.id() {
         true => errors::member_not_learner(),

@@ -81,7 +81,7 @@ impl Permitted {
         range_body::answer(&self.member, request, unchanged).await
     }
 
-    /// RangeStream.
+    /// The method `RangeStream` of the service `KV`.
     pub(crate) async fn range_stream(
         self,
         request: RangeRequest,
@@ -100,7 +100,7 @@ impl Permitted {
         .await
     }
 
-    /// DeleteRange.
+    /// The method `DeleteRange` of the service `KV`.
     pub(crate) async fn delete_range(
         self,
         request: DeleteRangeRequest,
@@ -113,7 +113,7 @@ impl Permitted {
         .await
     }
 
-    /// Txn.
+    /// The method `Txn` of the service `KV`.
     pub(crate) async fn txn(self, request: TxnRequest) -> Result<Answer<TxnResponse>, Status> {
         if check::is_read_only(&request) {
             let unchanged = self.member.auth.shared().await;
@@ -142,13 +142,13 @@ impl Permitted {
         kv::compact(&self.member, request).await
     }
 
-    /// LeaseGrant.
+    /// The method `LeaseGrant` of the service `Lease`.
     pub(crate) async fn grant_lease(self, request: LeaseGrantRequest) -> Result<LeaseGrantResponse, Status> {
         self.check_known()?;
         lease_service::grant(&self.member, request).await
     }
 
-    /// LeaseRevoke.
+    /// The method `LeaseRevoke` of the service `Lease`.
     pub(crate) async fn revoke_lease(self, request: LeaseRequest) -> Result<HeaderResponse, Status> {
         self.run_to_its_end(|Permitted { member, credentials }| async move {
             let caller = member.auth.known_caller(&credentials)?;
@@ -194,7 +194,7 @@ impl Permitted {
         Ok(())
     }
 
-    /// LeaseTimeToLive.
+    /// The method `LeaseTimeToLive` of the service `Lease`.
     pub(crate) async fn time_to_live(
         self,
         request: LeaseTimeToLiveRequest,
@@ -208,14 +208,14 @@ impl Permitted {
         Ok(response)
     }
 
-    /// LeaseLeases.
+    /// The method `LeaseLeases` of the service `Lease`.
     pub(crate) async fn leases(self) -> Result<LeaseLeasesResponse, Status> {
         let caller = self.check_known()?;
         permit_leases(&self.member, &caller, self.member.leases.all(), Needs::read).await?;
         Ok(lease_service::all(&self.member))
     }
 
-    /// Lock.
+    /// The method `Lock` of the service `Lock`.
     pub(crate) async fn lock(
         self,
         stop: CancellationToken,
@@ -238,7 +238,7 @@ impl Permitted {
         .await
     }
 
-    /// Campaign.
+    /// The method `Campaign` of the service `Election`.
     pub(crate) async fn campaign(
         self,
         stop: CancellationToken,
@@ -252,7 +252,7 @@ impl Permitted {
         concurrency::campaign(&self.member, &stop, request, place).await
     }
 
-    /// Proclaim.
+    /// The method `Proclaim` of the service `Election`.
     pub(crate) async fn proclaim(self, request: ProclaimRequest) -> Result<HeaderResponse, Status> {
         self.run_to_its_end(|Permitted { member, credentials }| async move {
             if let Some(LeaderKey { key, lease, .. }) = &request.leader {
@@ -264,7 +264,7 @@ impl Permitted {
         .await
     }
 
-    /// Resign.
+    /// The method `Resign` of the service `Election`.
     pub(crate) async fn resign(self, request: ResignRequest) -> Result<HeaderResponse, Status> {
         self.run_to_its_end(|Permitted { member, credentials }| async move {
             if let Some(LeaderKey { key, .. }) = &request.leader {
@@ -276,13 +276,13 @@ impl Permitted {
         .await
     }
 
-    /// Leader.
+    /// The method `Leader` of the service `Election`.
     pub(crate) async fn leader(self, request: LeaderRequest) -> Result<LeaderResponse, Status> {
         self.see(&request.name).await?;
         concurrency::leader(&self.member, request).await
     }
 
-    /// Observe.
+    /// The method `Observe` of the service `Election`.
     pub(crate) async fn observe(
         self,
         stop: CancellationToken,

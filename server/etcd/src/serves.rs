@@ -3,7 +3,7 @@
 /// What is served to the connections of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Serves {
-    /// Everything.
+    /// All services and paths of etcd's API.
     Clients,
     /// Metrics and the checks of probes.
     Metrics,

@@ -1,27 +1,69 @@
 //! Chunks of a streamed response on their way from the thread that produces them to the connection.
 //!
-//! The producing threads may block, and are few: a slow client must not occupy one forever. So a response has
-//! a deadline, and when many threads wait for slow clients, each waits only briefly. A response that misses
-//! it is aborted with an error, never with a clean end, so that the client cannot take a partial response for
-//! a complete one.
+//! The producing thread waits for its client, so it belongs to this response alone and not to the runtime,
+//! whose blocking threads serve all requests, those of other servers in the process included. A slow client
+//! must not occupy one forever: a response has a deadline, and when many threads wait for slow clients, each
+//! waits only briefly. A response that misses it is aborted with an error, never with a clean end, so that
+//! the client cannot take a partial response for a complete one.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Number of waiting threads from which on they wait only briefly: half of the blocking threads.
-const MANY: usize = 32;
+/// Maximum number of threads of a server that write responses.
+const MAX_THREADS: usize = 64;
+/// Number of waiting threads from which on they wait only briefly, so that a client that reads fast finds a
+/// thread.
+const MANY: usize = MAX_THREADS / 2;
 /// Time limit per chunk then.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Threads of one server that wait for slow clients. Cheap to clone; clones share the count.
-#[derive(Clone, Debug, Default)]
-pub struct BlockedThreads(Arc<AtomicUsize>);
+/// The threads of one server that write responses while they are sent. Cheap to clone; clones share them.
+#[derive(Clone, Debug)]
+pub struct StreamThreads {
+    free: Arc<Semaphore>,
+    /// Those that wait for their client.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Default for StreamThreads {
+    fn default() -> StreamThreads {
+        StreamThreads { free: Arc::new(Semaphore::new(MAX_THREADS)), waiting: Arc::default() }
+    }
+}
+
+impl StreamThreads {
+    /// Reserves a thread; none when all of them are in use.
+    pub fn try_reserve(&self) -> Option<StreamThread> {
+        self.free.clone().try_acquire_owned().ok().map(|_permit| StreamThread { _permit })
+    }
+}
+
+/// A reserved thread.
+#[derive(Debug)]
+pub struct StreamThread {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl StreamThread {
+    /// Runs `write` on the thread.
+    ///
+    /// # Errors
+    /// When the system creates no thread.
+    pub fn run(self, write: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let run = move || {
+            write();
+            drop(self);
+        };
+        std::thread::Builder::new().name("plinth-stream".to_owned()).spawn(run).map(drop)
+    }
+}
 
 /// The client did not take the answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +75,7 @@ pub struct ChunkSender<C, E> {
     send: mpsc::Sender<Result<C, E>>,
     until: Instant,
     cut: Arc<AtomicBool>,
-    blocked: BlockedThreads,
+    waiting: Arc<AtomicUsize>,
     runtime: Handle,
 }
 
@@ -48,14 +90,14 @@ pub struct ChunkReceiver<C, E> {
 pub fn chunk_channel<C, E>(
     chunks: usize,
     limit: Duration,
-    blocked: &BlockedThreads,
+    threads: &StreamThreads,
 ) -> (ChunkSender<C, E>, ChunkReceiver<C, E>) {
     let (send, receive) = mpsc::channel(chunks);
     let cut = Arc::new(AtomicBool::new(false));
     let now = Instant::now();
     let until = now.checked_add(limit).unwrap_or(now);
-    let sender =
-        ChunkSender { send, until, cut: cut.clone(), blocked: blocked.clone(), runtime: Handle::current() };
+    let (waiting, runtime) = (threads.waiting.clone(), Handle::current());
+    let sender = ChunkSender { send, until, cut: cut.clone(), waiting, runtime };
     (sender, ChunkReceiver { receive, cut })
 }
 
@@ -68,13 +110,13 @@ impl<C, E> ChunkSender<C, E> {
             Err(mpsc::error::TrySendError::Closed(_)) => return false,
             Err(mpsc::error::TrySendError::Full(chunk)) => chunk,
         };
-        let waiting = self.blocked.0.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         let until = match waiting >= MANY {
             true => self.until.min(Instant::now() + SHORT),
             false => self.until,
         };
         let sent = self.runtime.block_on(tokio::time::timeout_at(until, self.send.send(chunk)));
-        self.blocked.0.fetch_sub(1, Ordering::Relaxed);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
         match sent {
             Ok(sent) => sent.is_ok(),
             Err(_) => {
@@ -120,7 +162,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_slow_client_is_cut_off_with_an_error_and_keeps_no_thread() {
         let (send, mut receive) =
-            chunk_channel::<&str, Cut>(2, Duration::from_millis(20), &BlockedThreads::default());
+            chunk_channel::<&str, Cut>(2, Duration::from_millis(20), &StreamThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 2, "what fits into the channel");
         for _ in 0..2 {
@@ -132,8 +174,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn where_many_wait_each_waits_briefly() {
-        let blocked = BlockedThreads(Arc::new(AtomicUsize::new(MANY)));
-        let (send, receive) = chunk_channel::<&str, Cut>(1, Duration::from_secs(3600), &blocked);
+        let threads = StreamThreads { waiting: Arc::new(AtomicUsize::new(MANY)), ..Default::default() };
+        let (send, receive) = chunk_channel::<&str, Cut>(1, Duration::from_secs(3600), &threads);
         let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
         assert_eq!(sent.await.unwrap(), 1);
         drop(receive);
@@ -142,7 +184,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_client_that_reads_gets_everything() {
         let (send, mut receive) =
-            chunk_channel::<&str, Cut>(2, Duration::from_secs(60), &BlockedThreads::default());
+            chunk_channel::<&str, Cut>(2, Duration::from_secs(60), &StreamThreads::default());
         let sent = tokio::task::spawn_blocking(move || (0..1000).all(|_| send.send(Ok("x"))));
         let mut got = 0;
         while let Some(chunk) = poll_fn(|cx| receive.poll_recv(cx)).await {
@@ -150,5 +192,23 @@ mod tests {
             got += 1;
         }
         assert_eq!((got, sent.await.unwrap()), (1000, true));
+    }
+
+    #[test]
+    fn a_thread_is_free_again_when_its_response_has_ended() {
+        let threads = StreamThreads::default();
+        let reserved: Vec<_> = std::iter::from_fn(|| threads.try_reserve()).collect();
+        assert_eq!(reserved.len(), MAX_THREADS);
+        let (ended, end) = std::sync::mpsc::channel();
+        for thread in reserved {
+            let ended = ended.clone();
+            thread.run(move || ended.send(()).unwrap()).unwrap();
+        }
+        drop(ended);
+        assert_eq!(end.iter().count(), MAX_THREADS);
+        while threads.free.available_permits() < MAX_THREADS {
+            std::thread::yield_now();
+        }
+        assert!(threads.try_reserve().is_some());
     }
 }

@@ -18,17 +18,17 @@ pub struct FrameHeader {
 
 /// Types of frames.
 impl FrameHeader {
-    /// DATA.
+    /// `DATA` (RFC 9113, 6).
     pub const DATA: u8 = 0;
-    /// HEADERS.
+    /// `HEADERS` (RFC 9113, 6).
     pub const HEADERS: u8 = 1;
-    /// RST_STREAM.
+    /// `RST_STREAM` (RFC 9113, 6).
     pub const RST_STREAM: u8 = 3;
-    /// PING.
+    /// `PING` (RFC 9113, 6).
     pub const PING: u8 = 6;
-    /// WINDOW_UPDATE.
+    /// `WINDOW_UPDATE` (RFC 9113, 6).
     pub const WINDOW_UPDATE: u8 = 8;
-    /// CONTINUATION.
+    /// `CONTINUATION` (RFC 9113, 6).
     pub const CONTINUATION: u8 = 9;
 }
 

@@ -35,7 +35,7 @@ mod unread_answers;
 mod upgrade;
 
 pub use body::{Body, BodyError, BodyObserver, ChunkStream, ObservedBody, ProducedBody};
-pub use chunks::{chunk_channel, BlockedThreads, ChunkReceiver, ChunkSender, TooSlow};
+pub use chunks::{chunk_channel, ChunkReceiver, ChunkSender, StreamThread, StreamThreads, TooSlow};
 pub use coalesce::{coalesce_writes, drive_connection, Coalesced, Flusher};
 pub use compression::{compress_response, set_compression_headers, Gzip};
 pub use connections::{client_network, ConnectionSlot, Connections};
@@ -47,7 +47,7 @@ pub use header_limits::{LargeHeaderSlots, ReadPhase};
 pub use options::HttpOptions;
 pub use paced_response::{
     AbortedResponse, ClientPresence, NextPiece, PacedReader, PieceProducer, ProducerPool, RemoteWaits,
-    TooManyRemoteWaits,
+    TooManyRemoteWaits, MAX_REMOTE_WAITS,
 };
 pub use process_metrics::{process_start_seconds, write_process_metrics};
 pub use request_body::{wrap_request_body, RequestBody, UnreadBody};

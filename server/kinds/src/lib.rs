@@ -77,5 +77,6 @@ pub use pod_template::scheduling::tolerations as validate_tolerations;
 pub use pod_template::MIRROR_ANNOTATION;
 pub use rows::of;
 pub use strategy::{
-    keep_metadata, Conversion, Generation, NameRule, Strategy, SubresourceStrategy, Unwritten, BASE, CUSTOM,
+    keep_metadata, AdmissionExemption, Conversion, Generation, NameRule, Strategy, SubresourceStrategy,
+    Unwritten, BASE, CUSTOM,
 };

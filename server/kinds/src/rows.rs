@@ -1,6 +1,6 @@
 //! Which strategy each resource has. A resource without a row has [`BASE`].
 
-use crate::strategy::{Strategy, BASE};
+use crate::strategy::{Strategy, BASE, REVIEW};
 use crate::{
     admissionregistration, apiextensions, apiregistration, apiserverinternal, apps, autoscaling, batch,
     certificates, coordination, core, discovery, events, flowcontrol, networking, node, policy, rbac,
@@ -41,6 +41,12 @@ pub(crate) static ROWS: &[Row] = &[
     ("apps", "deployments", &apps::deployment::STRATEGY),
     ("apps", "replicasets", &apps::replica_set::STRATEGY),
     ("apps", "statefulsets", &apps::stateful_set::STRATEGY),
+    ("authentication.k8s.io", "selfsubjectreviews", &REVIEW),
+    ("authentication.k8s.io", "tokenreviews", &REVIEW),
+    ("authorization.k8s.io", "localsubjectaccessreviews", &REVIEW),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", &REVIEW),
+    ("authorization.k8s.io", "selfsubjectrulesreviews", &REVIEW),
+    ("authorization.k8s.io", "subjectaccessreviews", &REVIEW),
     ("autoscaling", "horizontalpodautoscalers", &autoscaling::horizontal_pod_autoscaler::STRATEGY),
     ("batch", "cronjobs", &batch::cron_job::STRATEGY),
     ("batch", "jobs", &batch::job::STRATEGY),
@@ -89,6 +95,21 @@ pub fn of(group: &str, plural: &str) -> &'static Strategy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_configures_admission_and_reviews_are_exempt_from_it() {
+        use crate::AdmissionExemption::{Nothing, Policies, WebhooksAndPolicies};
+        for resource in &plinth_codec::resources::known().table.resources {
+            let expected = match resource.group.as_str() {
+                "admissionregistration.k8s.io" => WebhooksAndPolicies,
+                "authentication.k8s.io" | "authorization.k8s.io" => Policies,
+                _ => Nothing,
+            };
+            let (group, plural) = (&resource.group, &resource.plural);
+            assert_eq!(of(group, plural).admission_exemption, expected, "{group} {plural}");
+        }
+        assert_eq!(crate::CUSTOM.admission_exemption, Nothing);
+    }
 
     #[test]
     fn every_row_names_a_resource() {

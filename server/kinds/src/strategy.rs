@@ -55,6 +55,17 @@ pub enum Generation {
     LaterChanges,
 }
 
+/// Which webhooks and policies of clients requests for a kind are exempt from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionExemption {
+    /// All webhooks and policies apply.
+    Nothing,
+    /// Policies: a broken one must not block reviews (kubernetes `pkg/kubeapiserver/admission/exclusion`).
+    Policies,
+    /// Webhooks and policies: a broken one can be repaired.
+    WebhooksAndPolicies,
+}
+
 /// A member of an object with the value that it keeps; `None` for one that stays absent.
 pub type Unwritten<'v> = (&'static str, Option<Cow<'v, Value>>);
 
@@ -80,6 +91,8 @@ pub struct Strategy {
     pub finalizers_need_domain: bool,
     /// Whether admission takes an object for the namespace that it is in.
     pub is_namespace_of_itself: bool,
+    /// Which webhooks and policies do not apply.
+    pub admission_exemption: AdmissionExemption,
     /// Members of the stored object that a write of the subresource (empty for the object itself) leaves as
     /// they are; `None` where that is the status, or everything but the status.
     pub unwritten:
@@ -210,6 +223,7 @@ pub const BASE: Strategy = Strategy {
     deletion: deletion::AT_ONCE,
     finalizers_need_domain: true,
     is_namespace_of_itself: false,
+    admission_exemption: AdmissionExemption::Nothing,
     unwritten: |_, _, _| None,
     returns_deleted_object: false,
     garbage_collected: true,
@@ -247,6 +261,9 @@ pub const BASE: Strategy = Strategy {
     reset_fields: &[],
     conversions: &[],
 };
+
+/// The strategy of reviews of users and of what they may do: they are answered and not stored.
+pub(crate) const REVIEW: Strategy = Strategy { admission_exemption: AdmissionExemption::Policies, ..BASE };
 
 /// The strategy of custom resources; their definition has the rest.
 pub static CUSTOM: Strategy = Strategy {

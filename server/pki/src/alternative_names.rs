@@ -25,7 +25,7 @@ pub struct AlternativeNames {
     pub emails: Vec<String>,
     /// IP addresses.
     pub ips: Vec<IpAddr>,
-    /// URIs.
+    /// URIs, also those of SPIFFE.
     pub uris: Vec<String>,
 }
 

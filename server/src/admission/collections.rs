@@ -8,29 +8,17 @@ use super::{policy, webhook};
 
 /// A cache for each collection. They lock internally.
 pub(crate) struct Collections {
-    /// LimitRanges.
     pub(crate) limit_ranges: ObjectCache,
-    /// ResourceQuotas.
     pub(crate) resource_quotas: ObjectCache,
-    /// PriorityClasses.
     pub(crate) priority_classes: ObjectCache,
-    /// RuntimeClasses.
     pub(crate) runtime_classes: ObjectCache,
-    /// StorageClasses.
     pub(crate) storage_classes: ObjectCache,
-    /// IngressClasses.
     pub(crate) ingress_classes: ObjectCache,
-    /// MutatingWebhookConfigurations.
     pub(crate) mutating_webhooks: webhook::Configurations,
-    /// ValidatingWebhookConfigurations.
     pub(crate) validating_webhooks: webhook::Configurations,
-    /// MutatingAdmissionPolicies.
     pub(crate) mutating_policies: DerivedCache<policy::MutatingPolicy>,
-    /// MutatingAdmissionPolicyBindings.
     pub(crate) mutating_bindings: ObjectCache,
-    /// ValidatingAdmissionPolicies.
     pub(crate) validating_policies: DerivedCache<policy::Policy>,
-    /// ValidatingAdmissionPolicyBindings.
     pub(crate) validating_bindings: ObjectCache,
 }
 

@@ -12,26 +12,18 @@ use plinth_codec::Value;
 use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::context::Operation;
+use plinth_kinds::AdmissionExemption;
 use plinth_registry::ResourceType;
 use plinth_storage::{Header, Namespaces};
 
-/// The group of the admission configuration. Its built-in kinds are exempt from webhooks and policies, so
-/// that a broken one can be repaired.
-const EXEMPT_GROUP: &str = "admissionregistration.k8s.io";
-
 /// Whether the request is exempt from webhooks and policies.
 pub(super) fn is_exempt(call: &Call<'_>) -> bool {
-    call.cx.resource.group() == EXEMPT_GROUP && !call.cx.resource.is_custom()
+    call.cx.resource.strategy.admission_exemption == AdmissionExemption::WebhooksAndPolicies
 }
 
-/// Groups of reviews.
-const QUESTIONS: &[&str] = &["authentication.k8s.io", "authorization.k8s.io"];
-
-/// Whether the request is exempt from policies: a broken policy must not block authentication and
-/// authorization reviews (kubernetes `pkg/kubeapiserver/admission/exclusion`). Webhooks are called.
+/// Whether the request is exempt from policies. Webhooks may be called.
 pub(super) fn is_exempt_from_policies(call: &Call<'_>) -> bool {
-    let resource = &call.cx.resource;
-    is_exempt(call) || QUESTIONS.contains(&resource.group()) && !resource.is_custom()
+    call.cx.resource.strategy.admission_exemption != AdmissionExemption::Nothing
 }
 
 /// The attributes of a request that rules match.

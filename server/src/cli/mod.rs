@@ -44,7 +44,7 @@ pub use join::{join, JoinError, JoinOptions};
 pub use program_name::Invocation;
 pub use replicas::{replicas, ReplicasError, ReplicasOptions};
 pub use replicate::{replicate, undo as undo_replication, ReplicateError, ReplicateOptions};
-pub use serve::{runtime, start, start_on, Running, ServeError, ServeOptions};
+pub use serve::{runtime, runtime_for, start, start_on, Running, ServeError, ServeOptions};
 pub use store::{restore, RestoreOptions};
 pub use token::{create as create_token, CreateOptions as CreateTokenOptions, TokenCommandError};
 

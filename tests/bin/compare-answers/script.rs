@@ -22,7 +22,7 @@ pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// The body of a request.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// None.
+    /// The request has no body.
     Empty,
     /// Text with references to captured answers.
     Template(String),

@@ -41,11 +41,11 @@ pub enum Item {
 /// The user of requests, as authentication finds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// Name.
+    /// Name of the user.
     pub name: String,
     /// Groups, without those that the server adds.
     pub groups: Vec<String>,
-    /// UID.
+    /// UID of the user; empty for none.
     pub uid: String,
     /// Extra keys, each with one value.
     pub extra: Vec<(String, String)>,
@@ -58,7 +58,7 @@ pub struct Exchange {
     pub method: String,
     /// Path and query, as they are sent.
     pub target: String,
-    /// Headers.
+    /// Headers in the order in which they are sent.
     pub headers: Vec<(String, String)>,
     /// The body as it is written in the recording; empty for none.
     pub body: String,

@@ -25,6 +25,10 @@ pub(super) struct SourceFile {
     pub(super) imports: BTreeSet<Vec<String>>,
     /// The paths of which a `use` takes all names: of modules, or of the variants of a type.
     pub(super) globs: BTreeSet<Vec<String>>,
+    /// What imports without a path that could be followed ([`unseen`]).
+    pub(super) unseen: Vec<&'static str>,
+    /// The macros that it exports, which have their path at the crate's root.
+    exported: Vec<String>,
     /// The names that a `use` gives it, and the path of each; of another crate's, below this module.
     names: BTreeMap<String, Vec<String>>,
 }
@@ -38,14 +42,18 @@ impl SourceFile {
             let relative = path.strip_prefix(src).unwrap_or(&path).with_extension("");
             let steps: Vec<String> =
                 relative.iter().map(|step| step.to_string_lossy().into_owned()).collect();
-            if !steps.iter().any(|step| step.contains("tests")) {
+            if !steps.iter().any(|step| step == "tests" || step.ends_with("_tests")) {
                 let mut file = SourceFile {
                     steps,
                     imports: BTreeSet::new(),
                     globs: BTreeSet::new(),
+                    unseen: Vec::new(),
+                    exported: Vec::new(),
                     names: BTreeMap::new(),
                 };
                 let code = code(&fs::read_to_string(&path)?);
+                file.unseen = unseen(&code);
+                file.exported = exported_macros(&code);
                 file.imports = imported(&code, file.module());
                 file.imports.extend(imported_from_below(&code, file.module()));
                 for (name, path) in used(&code, file.module()) {
@@ -70,7 +78,11 @@ impl SourceFile {
 }
 
 /// The names that modules have by way of a `use`.
-pub(super) struct Names<'f>(BTreeMap<&'f [String], &'f BTreeMap<String, Vec<String>>>);
+pub(super) struct Names<'f> {
+    uses: BTreeMap<&'f [String], &'f BTreeMap<String, Vec<String>>>,
+    /// The modules that define the macros which the crate exports.
+    macros: BTreeMap<&'f str, &'f [String]>,
+}
 
 impl<'f> Names<'f> {
     pub(super) fn of(files: &'f [SourceFile]) -> Names<'f> {
@@ -78,17 +90,28 @@ impl<'f> Names<'f> {
             [root] if root == "lib" => &[],
             module => module,
         };
-        Names(files.iter().map(|file| (module(file), &file.names)).collect())
+        let macros =
+            files.iter().flat_map(|file| file.exported.iter().map(move |name| (name.as_str(), module(file))));
+        Names {
+            uses: files.iter().map(|file| (module(file), &file.names)).collect(),
+            macros: macros.collect(),
+        }
     }
 
     /// The path that leads to where an item is defined, without the modules that only have it by a `use`.
     pub(super) fn origin(&self, path: &[String]) -> Vec<String> {
         // Longer than any chain of re-exports; two that name each other would have no end.
         const STEPS: usize = 16;
-        let mut path = path.to_vec();
+        let mut path = match path {
+            [name] => match self.macros.get(name.as_str()) {
+                Some(module) => module.iter().chain([name]).cloned().collect(),
+                None => path.to_vec(),
+            },
+            path => path.to_vec(),
+        };
         for _ in 0..STEPS {
             let next = (0..path.len()).rev().find_map(|end| {
-                let target = self.0.get(&path[..end])?.get(&path[end])?;
+                let target = self.uses.get(&path[..end])?.get(&path[end])?;
                 Some(target.iter().chain(&path[end + 1..]).cloned().collect::<Vec<String>>())
             });
             match next {
@@ -119,6 +142,40 @@ pub(super) fn code(text: &str) -> String {
         }
     }
     code
+}
+
+/// What in the code of a module gives names to it or to others without a path: the crate under another name,
+/// macros that are seen by what is declared after them, and files in other places than their modules.
+fn unseen(code: &str) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    let lines: Vec<&str> = code.lines().collect();
+    for (at, line) in lines.iter().enumerate() {
+        let line = line.trim_start();
+        if line.starts_with("extern crate self") {
+            found.push("extern crate self");
+        }
+        if line.starts_with("#[macro_use") || line.starts_with("#![macro_use") {
+            found.push("#[macro_use]");
+        }
+        if line.starts_with("#[path") {
+            found.push("#[path]");
+        }
+        let declares = |line: &&str| {
+            let item = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+            item.starts_with("mod ") && item.ends_with(';')
+        };
+        if line.starts_with("macro_rules!") && lines[at..].iter().any(declares) {
+            found.push("macro_rules! before a module");
+        }
+    }
+    found
+}
+
+/// The macros under `#[macro_export]`.
+fn exported_macros(code: &str) -> Vec<String> {
+    let behind = code.split("#[macro_export").skip(1);
+    let name = |text: &str| Some(word(text.split_once("macro_rules! ")?.1).0.to_owned());
+    behind.filter_map(name).collect()
 }
 
 /// The paths that the code of a module imports: what follows `crate::` and `super::`, also in braces.

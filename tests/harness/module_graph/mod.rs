@@ -4,7 +4,8 @@
 //! ([`ModuleGraph::read_files`]). Unit tests do not count. A name that a module has by way of a `use` counts
 //! as one of the module that defines it, so no cycle hides behind a re-export; nor behind the crate's root,
 //! whose own items are those of the module `lib`. What a glob takes from a module is not followed: tests
-//! refuse such globs ([`ModuleGraph::globs`]).
+//! refuse such globs ([`ModuleGraph::globs`]), and whatever else imports without a path
+//! ([`ModuleGraph::unseen`]).
 
 mod imports;
 
@@ -78,6 +79,7 @@ pub const REQUEST_PATH: [&str; 30] = [
 pub struct ModuleGraph {
     imports: BTreeMap<String, BTreeSet<String>>,
     globs: BTreeSet<(String, String)>,
+    unseen: BTreeSet<(String, &'static str)>,
 }
 
 impl ModuleGraph {
@@ -116,6 +118,7 @@ impl ModuleGraph {
         let names = Names::of(&files);
         for file in &files {
             let module = file.module();
+            graph.unseen.extend(file.unseen.iter().map(|what| (module.join("::"), *what)));
             let named = |path: &Vec<String>| {
                 let path = names.origin(path);
                 let mut known = (1..=path.len()).rev().map(|end| path[..end].join("::"));
@@ -173,6 +176,11 @@ impl ModuleGraph {
     /// Of a graph of files: each module that takes all names of another one, and that one.
     pub fn globs(&self) -> Vec<(&str, &str)> {
         self.globs.iter().map(|(module, other)| (module.as_str(), other.as_str())).collect()
+    }
+
+    /// Of a graph of files: what imports in a way that the graph does not follow, and the module that has it.
+    pub fn unseen(&self) -> Vec<(&str, &'static str)> {
+        self.unseen.iter().map(|(module, what)| (module.as_str(), *what)).collect()
     }
 
     /// How many modules there are.

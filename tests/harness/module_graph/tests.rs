@@ -178,6 +178,67 @@ fn no_module_takes_all_names_of_another() {
     }
 }
 
+/// Nor does it follow these.
+#[test]
+fn no_module_imports_without_a_path() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for of in ORDERED_CRATES {
+        let graph = ModuleGraph::read_files(&root.join(of)).expect(of);
+        assert_eq!(graph.unseen(), Vec::<(&str, &str)>::new(), "{of}");
+    }
+}
+
+#[test]
+fn imports_without_a_path_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    for (file, text) in [
+        ("lib.rs", "extern crate self as own;\n#[macro_use]\nmod high;\nmod low;\n"),
+        ("low.rs", "use own::high::High;\n#[cfg(test)]\n#[macro_use]\nmod helpers;\n"),
+        ("high.rs", "macro_rules! high {\n    () => {};\n}\n#[cfg(test)]\nmod tests;\n"),
+        ("textual.rs", "macro_rules! above {\n    () => {};\n}\npub(crate) mod below;\n"),
+        ("other.rs", "#[path = \"elsewhere.rs\"]\nmod place;\n"),
+    ] {
+        fs::write(dir.path().join(file), text).unwrap();
+    }
+    let graph = ModuleGraph::read_files(dir.path()).unwrap();
+    let expected = [
+        ("lib", "#[macro_use]"),
+        ("lib", "extern crate self"),
+        ("other", "#[path]"),
+        ("textual", "macro_rules! before a module"),
+    ];
+    assert_eq!(graph.unseen(), expected);
+}
+
+/// An exported macro has its path at the crate's root, and belongs to the module that defines it.
+#[test]
+fn cycles_by_way_of_exported_macros_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    for (file, text) in [
+        ("lib.rs", "mod high;\nmod low;\n"),
+        ("low.rs", "fn low() {\n    crate::high!();\n}\n"),
+        ("high.rs", "use crate::low;\n#[macro_export]\nmacro_rules! high {\n    () => {};\n}\n"),
+    ] {
+        fs::write(dir.path().join(file), text).unwrap();
+    }
+    assert_eq!(ModuleGraph::read_files(dir.path()).unwrap().cycles(), [["high", "low"]]);
+    assert_eq!(ModuleGraph::read(dir.path()).unwrap().cycles(), [["high", "low"]]);
+}
+
+/// Only what is called so as a whole: the names of other modules may have the word in them.
+#[test]
+fn files_of_tests_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["contests", "tests"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    for file in ["attests.rs", "contests/mod.rs", "low.rs", "low_tests.rs", "tests.rs", "tests/mod.rs"] {
+        fs::write(dir.path().join(file), "").unwrap();
+    }
+    let graph = ModuleGraph::read_files(dir.path()).unwrap();
+    assert_eq!(graph.imports.keys().collect::<Vec<_>>(), ["attests", "contests", "low"]);
+}
+
 #[test]
 fn globs_of_modules_are_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -30,9 +30,9 @@ const MOST_CONFIGURATIONS: usize = 200_000;
 /// (where known).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Absent.
+    /// There is no such object.
     Absent,
-    /// Present.
+    /// There is one.
     Present {
         /// Which write made it so.
         content: u64,
@@ -44,9 +44,9 @@ pub enum State {
 /// What was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// POST.
+    /// POST of this content.
     Create(u64),
-    /// GET.
+    /// GET of the object.
     Read,
     /// PUT or PATCH of what must be there, at this version when one is given.
     Update {
@@ -81,14 +81,14 @@ impl Request {
 pub enum Answer {
     /// Success; writes other than deletions return the version that they made.
     Done(Option<u64>),
-    /// Read.
+    /// 200, with the object.
     Found {
-        /// Content.
+        /// Which write made it so.
         content: u64,
-        /// resourceVersion.
+        /// The resourceVersion that the answer has.
         version: u64,
     },
-    /// 404.
+    /// 404: there is no such object.
     NotFound,
     /// 409 `AlreadyExists`.
     AlreadyExists,

@@ -43,9 +43,9 @@ pub struct ResourceAttributes {
     pub group: SmolStr,
     /// Plural resource.
     pub resource: SmolStr,
-    /// Subresource.
+    /// Empty for the resource itself.
     pub subresource: SmolStr,
-    /// Namespace.
+    /// Empty for cluster-scoped resources and for all namespaces.
     pub namespace: SmolStr,
     /// Name of an object.
     pub name: SmolStr,

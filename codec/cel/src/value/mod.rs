@@ -26,7 +26,7 @@ pub(crate) enum Val<'a> {
     Double(f64),
     String(Text<'a>),
     Bytes(Arc<[u8]>),
-    /// Nanoseconds.
+    /// A length of time in nanoseconds, also a negative one.
     Duration(i64),
     Timestamp(Timestamp),
     List(List<'a>),

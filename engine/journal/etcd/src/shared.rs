@@ -104,7 +104,7 @@ impl Shared {
         self.patience.store(longer, Ordering::Relaxed);
     }
 
-    /// A record came.
+    /// Waits for the next answers as long as at first, since a record has arrived.
     pub(crate) fn reset_patience(&self) {
         self.patience.store(LEAST_PATIENCE, Ordering::Relaxed);
     }

@@ -90,7 +90,7 @@ pub enum AuditError {
     Log {
         /// Path of the file.
         path: String,
-        /// Cause.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The webhook's kubeconfig is invalid.

@@ -16,7 +16,7 @@ use plinth_api::{
 /// The audit level; each one includes the previous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
-    /// Nothing.
+    /// No event is written.
     None,
     /// Metadata of request and response.
     Metadata,
@@ -114,7 +114,7 @@ pub enum PolicyError {
     Read {
         /// Path of the file.
         path: String,
-        /// Cause.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file is not a valid policy.

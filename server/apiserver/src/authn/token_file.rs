@@ -17,7 +17,7 @@ pub enum TokenFileError {
     Io {
         /// Path of the file.
         path: PathBuf,
-        /// Cause.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// A line has too few columns.

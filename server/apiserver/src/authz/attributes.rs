@@ -38,7 +38,7 @@ pub struct ResourceTarget<'a> {
     pub version: &'a str,
     /// Plural resource.
     pub resource: &'a str,
-    /// Subresource.
+    /// Empty for the resource itself.
     pub subresource: &'a str,
     /// Name of the object.
     pub name: &'a str,

@@ -54,7 +54,7 @@ pub trait Admission: Send + Sync {
 pub struct AdmissionRequest<'a> {
     /// The request: who asks, for what, and the server.
     pub cx: &'a Context,
-    /// What is done.
+    /// What the request does with the object; `Connect` and creates of subresources included.
     pub operation: Operation,
     /// Name of the object; empty at create while the server has not generated it.
     pub name: &'a str,

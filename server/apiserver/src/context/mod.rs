@@ -49,7 +49,7 @@ pub struct Context {
     pub query: Query,
     /// The query as it came, for what negotiation reads.
     pub raw_query: Option<String>,
-    /// Headers.
+    /// Headers of the request, those of credentials included.
     pub headers: HeaderMap,
     /// The user that sends the request.
     pub user: Arc<User>,

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::representation::list_size_cache::ListSizeCache;
 use crate::stored_objects::ObjectReader;
 use crate::traces::Traces;
-use plinth_http::{BlockedThreads, ProducerPool};
+use plinth_http::{ProducerPool, StreamThreads};
 use plinth_kinds::service_ranges::Ranges;
 use plinth_registry::Registry;
 use plinth_storage::{ContinueTokens, Counts, Lengths, Namespaces, Store};
@@ -69,8 +69,8 @@ pub struct Server {
     pub metrics: Metrics,
     /// Producers of lists and of initial states of watches.
     pub producers: Arc<ProducerPool>,
-    /// Threads that wait for clients which read backups slowly.
-    pub blocked_threads: BlockedThreads,
+    /// Threads that write backups and checkpoints while they are sent.
+    pub stream_threads: StreamThreads,
     /// Reads objects and converts them between versions.
     pub reader: Arc<ObjectReader>,
     /// Finds and connects to kubelets.

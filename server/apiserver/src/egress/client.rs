@@ -61,7 +61,7 @@ pub struct Origin {
     pub authority: String,
     /// TLS settings and the server name to verify; none for plain HTTP.
     pub tls: Option<(Arc<ClientConfig>, String)>,
-    /// Credentials.
+    /// Value of the `Authorization` header.
     pub authorization: Option<HeaderValue>,
 }
 

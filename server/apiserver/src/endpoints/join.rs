@@ -59,6 +59,7 @@ pub(super) async fn serve<B>(
         return Err(ApiError::new(429, Reason::TooManyRequests, message).retry_after(10));
     };
     // Before the token is used up: all that can fail here and try again.
+    let thread = stream::reserve(server)?;
     let write = make_checkpoint(&replica).await?;
     redeem(server, &credential, secret).await?;
     audit.annotate(TOKEN_ANNOTATION, credential.id());
@@ -67,10 +68,10 @@ pub(super) async fn serve<B>(
         token = credential.id(),
         "a join token was used: the cluster's keys and a checkpoint are sent to a new replica"
     );
-    Ok(stream::respond(server, move |out| {
+    stream::respond(server, thread, move |out| {
         let _permit = permit;
         write(out)
-    }))
+    })
 }
 
 /// The answer to every token that does not grant anything: it does not say why.

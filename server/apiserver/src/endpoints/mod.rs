@@ -59,7 +59,7 @@ pub async fn serve<B>(
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
         ["metrics"] => Ok(metrics(server.metrics.render(&server.store).await)),
         ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),
-        ["plinth", "backup"] => Ok(backup::serve(server)),
+        ["plinth", "backup"] => backup::serve(server),
         ["plinth", "replicas"] => replicas::list(server).await,
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
         ["plinth", "checkpoint"] => replicas::checkpoint(server).await,

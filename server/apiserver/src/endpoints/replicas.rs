@@ -40,11 +40,12 @@ pub(super) async fn remove(server: &Server, id: &str) -> Result<Response<Body>, 
 /// the path for `system:masters`.
 ///
 /// # Errors
-/// 404 of a single store; 503 when the journal does not answer.
+/// 404 of a single store; 429 while too many are being sent; 503 when the journal does not answer.
 pub(super) async fn checkpoint(server: &Server) -> Result<Response<Body>, ApiError> {
     let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
+    let thread = stream::reserve(server)?;
     let write = make_checkpoint(&replica).await?;
-    Ok(stream::respond(server, move |out| write(out)))
+    stream::respond(server, thread, move |out| write(out))
 }
 
 /// Makes a checkpoint, and has the journal kept for whoever gets it.

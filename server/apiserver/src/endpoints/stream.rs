@@ -8,7 +8,8 @@ use hyper::{Response, StatusCode};
 
 use super::text;
 use crate::context::Server;
-use plinth_http::{chunk_channel, Body, BodyError, ChunkSender};
+use plinth_api::{ApiError, Reason};
+use plinth_http::{chunk_channel, Body, BodyError, ChunkSender, StreamThread};
 
 /// Bytes per chunk.
 const CHUNK: usize = 256 << 10;
@@ -18,13 +19,31 @@ const CHUNKS_IN_FLIGHT: usize = 4;
 /// Longest response: the client may write to a slow disk.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Sends what `write` writes on a thread that may block. When it fails the body ends with an error.
+/// Reserves what sending such a body takes: a thread.
+///
+/// # Errors
+/// 429 when all threads are in use.
+pub(super) fn reserve(server: &Server) -> Result<StreamThread, ApiError> {
+    server.stream_threads.try_reserve().ok_or_else(|| {
+        let message = "too many backups and checkpoints are being sent, please try again later";
+        ApiError::new(429, Reason::TooManyRequests, message).retry_after(10)
+    })
+}
+
+/// Sends what `write` writes on the thread, which waits for the client. When it fails the body ends with an
+/// error.
+///
+/// # Errors
+/// 500 when the system creates no thread.
 pub(super) fn respond<E: std::fmt::Display>(
     server: &Server,
+    thread: StreamThread,
     write: impl FnOnce(&mut Chunks) -> Result<(), E> + Send + 'static,
-) -> Response<Body> {
-    let (send, rest) = chunk_channel(CHUNKS_IN_FLIGHT, LONGEST, &server.blocked_threads);
-    tokio::task::spawn_blocking(move || {
+) -> Result<Response<Body>, ApiError> {
+    let (send, rest) = chunk_channel(CHUNKS_IN_FLIGHT, LONGEST, &server.stream_threads);
+    // The store is closed when the thread has ended.
+    let counted = server.tasks.token();
+    let run = move || {
         let mut out = Chunks { send, buffer: Vec::with_capacity(CHUNK), is_client_gone: false };
         let outcome = write(&mut out);
         let last = out.hand_over();
@@ -34,8 +53,10 @@ pub(super) fn respond<E: std::fmt::Display>(
             }
             out.send.send(Err(BodyError(error)));
         }
-    });
-    text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest })
+        drop(counted);
+    };
+    thread.run(run).map_err(ApiError::internal)?;
+    Ok(text(StatusCode::OK, "application/octet-stream", Body::Channel { first: None, rest }))
 }
 
 /// A writer into the body's channel.

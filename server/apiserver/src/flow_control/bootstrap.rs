@@ -152,7 +152,7 @@ const SCHEMAS: &[FlowSchemaRow] = &[
 pub struct BootstrapConfig {
     /// Plural resource.
     pub resource: &'static str,
-    /// Name.
+    /// Name of the FlowSchema or priority level.
     pub name: &'static str,
     /// Whether its spec is always reconciled, regardless of the annotation.
     pub mandatory: bool,

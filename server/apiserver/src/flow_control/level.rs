@@ -49,7 +49,7 @@ struct WaitingRequest {
 pub enum Occupied {
     /// No seats.
     Exempt,
-    /// Seats.
+    /// Seats of a limited level, until the ticket is given back.
     Seats(Ticket),
 }
 

@@ -64,13 +64,13 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// All metrics of a server. Counters are atomics; the label maps have their own short locks.
 pub struct Metrics {
     registry: Registry,
-    /// Requests.
+    /// Counts, durations and sizes of requests.
     pub requests: Arc<RequestMetrics>,
     /// Authentication and authorization.
     pub identity: Arc<IdentityMetrics>,
-    /// Admission.
+    /// Durations and rejections of admission plugins and webhooks.
     pub admission: AdmissionMetrics,
-    /// Watches.
+    /// Watches, their events and the sizes of these.
     pub watches: WatchMetrics,
     /// Work queues of controllers.
     pub workqueues: WorkqueueMetrics,
@@ -78,7 +78,7 @@ pub struct Metrics {
     pub reloads: Arc<ReloadMetrics>,
     /// Availability of remote APIs.
     pub api_services: ApiServiceMetrics,
-    /// Traces.
+    /// Spans that were lost or could not be exported.
     pub traces: TraceMetrics,
     /// Health checks.
     pub health: HealthMetrics,

@@ -66,7 +66,7 @@ pub(crate) struct TracedRequest<'a> {
     pub audit_id: &'a str,
     /// Its user, if it has been authenticated.
     pub user: Option<&'a User>,
-    /// When it came.
+    /// When its head had arrived.
     pub received: Instant,
 }
 

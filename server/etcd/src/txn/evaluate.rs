@@ -28,7 +28,7 @@ use crate::wire::ResponseHeader;
 /// What may be written while a transaction is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Anything.
+    /// Any key: others write at the same time.
     Shared,
     /// Nothing, or nothing that matters: the transaction reads a snapshot and writes nothing.
     Exclusive,

@@ -32,8 +32,10 @@ const MAX_READY: usize = 3;
 const RESUME_AT: usize = 1;
 /// Time without reads after which the producer releases its resources.
 const IDLE: Duration = Duration::from_secs(2);
-/// Maximum number of requests of a server that block a thread on a remote service.
-const MAX_REMOTE_WAITS: usize = 32;
+/// Maximum number of requests of a server that block a thread on a remote service. Nothing else of a server
+/// holds threads of the runtime's blocking pool while it waits for others, so whoever makes the runtime gives
+/// its pool that many for each server, and more to compute.
+pub const MAX_REMOTE_WAITS: usize = 24;
 
 /// The producers of one server that run concurrently: as many as there are processors. More would not be
 /// faster, and would compete with the threads that serve other requests.
@@ -92,7 +94,7 @@ thread_local! {
 pub struct TooManyRemoteWaits;
 
 /// Limits the requests of one server that block a thread on a remote service (conversion webhook, KMS
-/// plugin). There are more threads than that, for other requests. Cheap to clone; clones share the limit.
+/// plugin) to [`MAX_REMOTE_WAITS`]. Cheap to clone; clones share the limit.
 #[derive(Clone, Debug)]
 pub struct RemoteWaits(Arc<Semaphore>);
 

@@ -14,12 +14,14 @@ pub(crate) mod webhook;
 
 use crate::strategy::{Conversion, Generation, Strategy, BASE};
 use crate::warnings;
+use crate::AdmissionExemption;
 
 /// What the six kinds have in common: they configure the server and have generations.
 const REGISTRATION: Strategy = Strategy {
     generation: Generation::Changes,
     unconditional_update: false,
     warnings: warnings::reserved_name_warnings,
+    admission_exemption: AdmissionExemption::WebhooksAndPolicies,
     ..BASE
 };
 

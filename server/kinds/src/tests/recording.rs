@@ -211,7 +211,7 @@ const NUMBERS: &[i64] = &[
     (1 << 32) + 1,
 ];
 
-/// xorshift64.
+/// Random numbers by xorshift64.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -373,7 +373,7 @@ pub(super) fn with(object: &Value, place: &[String], change: impl FnOnce(&Value)
     object
 }
 
-/// FNV-1a.
+/// A hash by FNV-1a that goes on from `start`.
 pub(super) fn hash(text: &[u8], start: u64) -> u64 {
     text.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -67,7 +67,7 @@ impl JwtHeader {
 /// The registered claims (RFC 7519).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RegisteredClaims {
-    /// Audiences.
+    /// Whom the token is for; one or many in JSON.
     #[serde(default, deserialize_with = "one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub aud: Vec<String>,
     /// Expiration time, in seconds since 1970.
@@ -76,7 +76,7 @@ pub struct RegisteredClaims {
     /// Issue time.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub iat: Option<i64>,
-    /// Issuer.
+    /// Who has issued the token: a URL.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub iss: String,
     /// ID of the token.
@@ -85,7 +85,7 @@ pub struct RegisteredClaims {
     /// Start of the validity.
     #[serde(default, deserialize_with = "seconds", skip_serializing_if = "Option::is_none")]
     pub nbf: Option<i64>,
-    /// Subject.
+    /// Whom the token is about: the user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sub: String,
 }

@@ -23,7 +23,7 @@ pub enum Approval {
     Approved,
     /// A reason why there is no approval.
     Bypassed,
-    /// Absent.
+    /// There is no such annotation.
     Missing,
 }
 

@@ -52,7 +52,7 @@ pub struct VersionInfo<'a> {
     pub build_date: &'a str,
     /// Go's version in upstream's programs; the Rust version here.
     pub go_version: &'a str,
-    /// Compiler.
+    /// Name of the compiler; `gc` in upstream's programs.
     pub compiler: &'a str,
     /// Operating system and architecture in Go's names: `linux/amd64`.
     pub platform: &'a str,

@@ -9,7 +9,7 @@ use plinth_api::Cause;
 /// Levels of the Pod Security Standards, from permissive to strict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// Unrestricted.
+    /// Allows everything.
     Privileged,
     /// Prevents known privilege escalations.
     Baseline,

@@ -74,7 +74,7 @@ impl Parts {
         self.algorithm_at() + 3
     }
 
-    /// TBSCertificate.
+    /// The part that the signature is of (`TBSCertificate`).
     fn to_signed_der(&self) -> Vec<u8> {
         yasna::construct_der(|writer| {
             writer.write_sequence(|writer| {

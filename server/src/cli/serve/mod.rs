@@ -23,11 +23,14 @@ pub use options::ServeOptions;
 pub use running::Running;
 pub use starting::start_on;
 
-/// Stack size of worker threads, in bytes: an object may be nested 10,000 levels deep, and address space that
-/// is not touched costs nothing.
+/// Stack size of the runtime's threads, in bytes: an object may be nested 10,000 levels deep, and address
+/// space that is not touched costs nothing.
 const THREAD_STACK: usize = 32 << 20;
-/// Maximum number of threads that may block on the disk.
-const BLOCKING_THREADS: usize = 64;
+/// Blocking threads that are left to read the disk and to compute when every server of a runtime has all of
+/// its requests wait for remote services.
+const COMPUTING_THREADS: usize = 16;
+/// Number of servers that the runtime of [`runtime`] is made for.
+const SERVERS: usize = 2;
 /// Number of polls after which a busy thread checks for I/O events: a check costs a microsecond, a poll up to
 /// a hundred, and a new request should not wait for sixty polls of others (tokio's default).
 const EVENT_INTERVAL: u32 = 8;
@@ -65,16 +68,27 @@ pub fn run<E: From<ServeError>>(
     }
 }
 
-/// A runtime for servers: its threads have the stack that deeply nested objects need.
+/// A runtime for one server or two: that of [`runtime_for`].
 ///
 /// # Errors
 /// When no threads can be created.
 pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
+    runtime_for(SERVERS)
+}
+
+/// A runtime for that many servers. Its threads have the stack that deeply nested objects need, and its
+/// blocking pool the threads that each of the servers may hold while it waits for remote services, and some
+/// that are left then.
+///
+/// # Errors
+/// When no threads can be created.
+pub fn runtime_for(servers: usize) -> Result<tokio::runtime::Runtime, ServeError> {
+    let waiting = servers.saturating_mul(plinth_http::MAX_REMOTE_WAITS);
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_stack_size(THREAD_STACK)
         .event_interval(EVENT_INTERVAL)
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(waiting.saturating_add(COMPUTING_THREADS))
         .thread_keep_alive(BLOCKING_THREAD_IDLE)
         .build()
         .map_err(|source| ServeError::Io { what: "cannot start the runtime", source })
@@ -157,7 +171,11 @@ async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> boo
 /// Time limit for a start to end after a signal to stop.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts a server in the current [`runtime`]; it is ready when this returns.
+/// Starts a server in the current runtime; it is ready when this returns.
+///
+/// The runtime has several threads, drivers of I/O and time, stacks of 32 MiB and blocking threads for each
+/// of its servers, as [`runtime_for`] makes it. On smaller stacks an object that is nested deeply can
+/// overflow one, which ends the process.
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.

@@ -117,7 +117,7 @@ pub struct ServeOptions {
     /// Audit logging.
     #[command(flatten, next_help_heading = "Audit")]
     pub audit: AuditOptions,
-    /// Traces.
+    /// Flags of traces.
     #[command(flatten, next_help_heading = "Traces")]
     pub traces: TracesOptions,
     /// Encryption at rest.
@@ -160,10 +160,10 @@ pub struct ServeOptions {
     #[arg(long, default_value = "8760h", value_name = "DURATION", value_parser = duration)]
     #[arg(help_heading = "Controllers")]
     pub legacy_service_account_token_clean_up_period: Duration,
-    /// Authentication
+    /// Flags of authentication.
     #[command(flatten, next_help_heading = "Authentication")]
     pub authentication: AuthenticationOptions,
-    /// Authorization
+    /// Flags of authorization.
     #[command(flatten, next_help_heading = "Authorization")]
     pub authorization: AuthorizationOptions,
     /// Several servers over one journal.

@@ -55,7 +55,7 @@ use plinth_apiserver::stored_objects::ObjectReader;
 use plinth_apiserver::traces::Traces;
 use plinth_codec::resources::Table;
 use plinth_http::{
-    connection_limits, BlockedThreads, Certificates, ConnectionLimits, RemoteWaits, ServingCertificate,
+    connection_limits, Certificates, ConnectionLimits, RemoteWaits, ServingCertificate, StreamThreads,
 };
 use plinth_kinds::service_ranges::Ranges;
 use plinth_pki::Authority;
@@ -324,7 +324,7 @@ impl Parts<'_> {
             }),
             store,
             producers: Arc::default(),
-            blocked_threads: BlockedThreads::default(),
+            stream_threads: StreamThreads::default(),
             list_sizes: ListSizeCache::default(),
             lengths: Lengths::default(),
             authenticator: Arc::new(authenticator),

@@ -50,7 +50,7 @@ enum Outcome {
     Warned(&'static str),
     /// Accepted with one of these values.
     Only(&'static [&'static str], &'static str),
-    /// Rejected.
+    /// The start fails, with this reason.
     Refused(&'static str),
 }
 

@@ -25,14 +25,14 @@ pub struct Event {
     pub object: String,
     /// Which write made the object's content; of a deletion, the content that was deleted.
     pub content: u64,
-    /// resourceVersion.
+    /// The resourceVersion that the event has.
     pub version: u64,
 }
 
 /// Which objects a watch or a list has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// All.
+    /// Objects of all namespaces.
     All,
     /// Those of a namespace.
     Namespace(String),
@@ -149,7 +149,7 @@ pub struct Listed {
 pub struct Piece {
     /// Requests by object.
     pub operations: Vec<(String, Operation)>,
-    /// Lists.
+    /// What lists have returned.
     pub lists: Vec<Listed>,
     /// What watches saw.
     pub watches: Vec<Watch>,

@@ -92,7 +92,7 @@ impl SharedState {
 pub struct ClientLog {
     /// Requests by object.
     pub operations: Vec<(String, Operation)>,
-    /// Lists.
+    /// What lists have returned.
     pub lists: Vec<Listed>,
     /// The error that ended it early.
     pub broken: Option<String>,

@@ -22,7 +22,7 @@ pub enum ConfigError {
     #[error("cannot read {path}: {source}")]
     Io {
         path: PathBuf,
-        /// Cause.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file cannot be read or decoded.

@@ -45,7 +45,7 @@ pub struct Kubernetes {
 /// An object by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reference {
-    /// Name.
+    /// Name of the object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// UID; empty for a node that did not exist when the token was issued.

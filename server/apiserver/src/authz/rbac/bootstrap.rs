@@ -25,7 +25,7 @@ pub struct BootstrapObject {
     pub plural: &'static str,
     /// Namespace; empty for cluster-scoped ones.
     pub namespace: &'static str,
-    /// Name.
+    /// Name of the role or binding.
     pub name: &'static str,
     /// As it is created, with the label and annotation of the bootstrap policy.
     pub object: Value,

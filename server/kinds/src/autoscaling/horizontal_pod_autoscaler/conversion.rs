@@ -21,7 +21,7 @@ const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 /// How an absent member is encoded.
 #[derive(Clone, Copy)]
 enum Absent {
-    /// Omitted.
+    /// The member is omitted.
     Omit,
     /// As a quantity of zero.
     Zero,

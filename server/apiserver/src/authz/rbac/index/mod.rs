@@ -21,7 +21,7 @@ use plinth_api::User;
 pub struct RoleKey {
     /// Namespace; empty for cluster roles.
     pub namespace: SmolStr,
-    /// Name.
+    /// Name of the role.
     pub name: SmolStr,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Subject {
 pub struct Binding {
     /// Namespace; empty for cluster role bindings.
     pub namespace: SmolStr,
-    /// Name.
+    /// Name of the binding.
     pub name: SmolStr,
     /// The role; `None` for an invalid kind of role.
     pub role: Option<Arc<Role>>,
