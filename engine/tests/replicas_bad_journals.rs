@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{eventually, is_there, put, scratch};
 use parking_lot::Mutex;
-use plinth_engine::{Engine, Error, Failure, Options, Replica, Transaction};
+use plinth_engine::{Engine, Error, Failure, Options, Replica, Stepper, Transaction};
 use plinth_journal::record::{ClusterId, Record, ReplicaId};
 use plinth_journal::simulated::SimulatedJournal;
 use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
@@ -23,6 +23,18 @@ fn replica(journal: &SimulatedJournal, id: u16) -> Replica {
 
 fn open(dir: &tempfile::TempDir, journal: &SimulatedJournal, id: u16) -> Engine {
     Engine::open_replicated(Options::new(dir.path()), replica(journal, id)).unwrap()
+}
+
+/// A replica that is stepped, at rest.
+fn stepped(options: Options, replica: Replica) -> (Engine, Stepper) {
+    let (engine, mut stepper) = Engine::open_stepped(options, replica).unwrap();
+    come_to_rest(&mut stepper);
+    (engine, stepper)
+}
+
+/// Steps a replica until there is nothing left to do.
+fn come_to_rest(stepper: &mut Stepper) {
+    while stepper.propose() || stepper.apply().unwrap() {}
 }
 
 /// A journal that is altered while it is used.
@@ -109,8 +121,7 @@ fn nobody_is_answered_with_the_outcome_of_another_record() {
     for is_applied_before in [false, true] {
         let (journal, dir) = (SimulatedJournal::new(1), scratch());
         let lying = Altered::new(&journal);
-        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lying.replica()).unwrap();
-        while stepper.propose() || stepper.apply().unwrap() {}
+        let (engine, mut stepper) = stepped(Options::new(dir.path()), lying.replica());
         let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
         let mut first = write("first");
         // Prepares the record, and appends it.
@@ -123,12 +134,12 @@ fn nobody_is_answered_with_the_outcome_of_another_record() {
             assert!(stepper.apply().unwrap());
         }
         let second = write("second");
-        while stepper.propose() || stepper.apply().unwrap() {}
+        come_to_rest(&mut stepper);
         let outcome = second.wait();
         assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{outcome:?}");
         // It goes on, with each outcome where it belongs.
         let third = write("third");
-        while stepper.propose() || stepper.apply().unwrap() {}
+        come_to_rest(&mut stepper);
         let commit = third.wait().unwrap().commit.unwrap();
         assert_eq!(commit.events[0].key, "third");
         assert_eq!(["first", "second", "third"].map(|key| is_there(&engine, key)), [true, false, true]);
@@ -217,9 +228,7 @@ fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses
 fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
     let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
     let altered = Altered::new(&journal);
-    let (engine, mut stepper) =
-        Engine::open_stepped(Options::new(dirs[0].path()), altered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dirs[0].path()), altered.replica());
     let other = open(&dirs[1], &journal, 2);
     put(&other, "first", b"");
     while stepper.apply().unwrap() {}
@@ -237,7 +246,7 @@ fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
     journal.set_reachable(1, true);
     let refused = engine.trim_journal(before.next()).unwrap_err();
     assert!(refused.is_transient() && oldest() == trimmed, "{refused}, {}", oldest());
-    while stepper.apply().unwrap() || stepper.propose() {}
+    come_to_rest(&mut stepper);
     written.wait().unwrap();
     engine.trim_journal(before.next()).unwrap();
     assert_ne!(oldest(), trimmed);
@@ -279,15 +288,14 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
 fn what_a_journal_finds_too_large_keeps_nobody_else() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let lowered = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), lowered.replica());
     lowered.most_bytes.store(1000, Ordering::Relaxed);
     let put =
         |key: &'static str, bytes: usize| engine.transact(Transaction::new().put(key, vec![b'x'; bytes]));
     let fits = [put("a", 1), put("b", 600), put("c", 600), put("d", 1)];
     let too_large = put("too large", 2000);
     let last = put("last", 1);
-    while stepper.propose() || stepper.apply().unwrap() {}
+    come_to_rest(&mut stepper);
     for fitting in fits.into_iter().chain([last]) {
         fitting.wait().unwrap();
     }
@@ -302,8 +310,7 @@ fn what_a_journal_finds_too_large_keeps_nobody_else() {
 fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let lowered = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), lowered.replica());
     let written = engine.transact(Transaction::new().put("key", vec![b'x'; 2000]));
     lowered.drops.store(true, Ordering::Relaxed);
     while stepper.propose() {}
@@ -313,7 +320,7 @@ fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
     stepper.propose();
     assert!(engine.journal_silence().is_some());
     lowered.most_bytes.store(usize::MAX, Ordering::Relaxed);
-    while stepper.apply().unwrap() || stepper.propose() {}
+    come_to_rest(&mut stepper);
     written.wait().unwrap();
     assert!(engine.journal_silence().is_none() && is_there(&engine, "key"));
 }
@@ -323,8 +330,7 @@ fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
 fn the_end_is_read_again_after_the_journal_was_lost() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let ahead = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), ahead.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), ahead.replica());
     ahead.ahead.store(5, Ordering::Relaxed);
     let read = engine.read_barrier();
     stepper.confirm();
@@ -482,18 +488,14 @@ fn a_member_that_has_a_record_damaged_is_one_however_often_it_is_read() {
         members.is_first_alone.store(false, Ordering::Relaxed);
         members.damage(1, Position::new(u64::MAX));
         let (options, warnings) = noting(&dirs[0]);
-        let opened = |options| Engine::open_stepped(options, replica()).unwrap();
-        let running = (!is_at_start).then(|| opened(options.clone()));
-        let running = running.map(|(engine, mut stepper)| {
-            while stepper.propose() || stepper.apply().unwrap() {}
-            (engine, stepper)
-        });
+        let running = (!is_at_start).then(|| stepped(options.clone(), replica()));
         members.current.store(0, Ordering::Relaxed);
         members.is_first_alone.store(true, Ordering::Relaxed);
         members.damage(1, journal.client(9).end().unwrap().next());
         let key = format!("at start {is_at_start}");
         put(&sound, &key, b"");
-        let (engine, mut stepper) = running.unwrap_or_else(|| opened(options));
+        let (engine, mut stepper) =
+            running.unwrap_or_else(|| Engine::open_stepped(options, replica()).unwrap());
         for _ in 0..50 {
             assert!(!stepper.apply().unwrap(), "the others have not answered");
         }
