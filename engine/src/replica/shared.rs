@@ -85,8 +85,9 @@ struct State {
     level: u8,
     /// The session of this replica as the journal has it.
     session: Option<Session>,
-    /// The session that this process proposes in.
+    /// The session that this process proposes in, and the one that it goes on in.
     own: Option<Session>,
+    next: Option<Session>,
     /// Callers by the sequence of their record.
     pending: BTreeMap<u64, Pending>,
     /// Readers that wait for a position.
@@ -128,6 +129,7 @@ impl Shared {
                 level,
                 session,
                 own: None,
+                next: None,
                 pending: BTreeMap::new(),
                 confirmed: BTreeMap::new(),
                 asking: VecDeque::new(),
@@ -257,6 +259,11 @@ impl Shared {
         self.state.lock().own = Some(session);
     }
 
+    /// This process proposes in `session` as soon as the record is applied that begins it.
+    pub(crate) fn set_next(&self, session: Session) {
+        self.state.lock().next = Some(session);
+    }
+
     /// Registers the callers of a record, by its checksum, before it is appended. After the replica has
     /// failed or was closed nobody would answer them: they are refused here, and false is returned.
     pub(crate) fn register(&self, sequence: u64, checksum: u32, replies: Vec<Reply>) -> bool {
@@ -326,6 +333,9 @@ impl Shared {
         state.anchor = anchor;
         state.level = level;
         state.session = session;
+        if session.is_some() && state.next == session {
+            state.own = state.next.take();
+        }
         let later = state.confirmed.split_off(&anchor.position.next());
         let ready = std::mem::replace(&mut state.confirmed, later);
         let is_own = state.own.is_none() || state.own == session;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{program, Members, CLUSTER};
 use parking_lot::Mutex;
-use plinth_engine::{At, Engine, Options, Replica, Transaction};
+use plinth_engine::{At, Engine, Error, Options, Replica, Transaction};
 use plinth_journal::record::ReplicaId;
 use plinth_journal::Journal;
 use plinth_journal_etcd::EtcdOptions;
@@ -87,6 +87,36 @@ fn a_record_that_one_member_has_damaged_is_read_from_another() {
     let warnings = warnings.lock();
     let named = format!("member {} of the journal", members.address(0));
     assert!(warnings.iter().any(|text| text.contains(&named) && text.contains("damaged")), "{warnings:?}");
+}
+
+/// The limit of all members was lowered while an append was on its way.
+#[test]
+fn a_record_that_no_member_takes_any_more_keeps_no_other_waiting() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 3);
+    let dir = tempfile::tempdir().unwrap();
+    let replica = Replica { journal: connect(&members), cluster: CLUSTER, id: ReplicaId(1) };
+    let engine = Engine::open_replicated(Options::new(dir.path()), replica).unwrap();
+    let put = |key: &'static str, bytes: usize| engine.transact(Transaction::new().put(key, vec![0; bytes]));
+    put("before", 1).wait().unwrap();
+    (0..3).for_each(|member| members.signal(member, "-STOP"));
+    let large = put("large", 1_000_000);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while engine.journal_silence().is_none() {
+        assert!(Instant::now() < deadline, "the append is answered");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let after = put("after", 1);
+    members.restart_all_with("--max-request-bytes=100000");
+    let outcome = large.wait();
+    after.wait().unwrap();
+    // What a member had taken it may have passed on.
+    let is_there = engine.get(b"large", At::Latest).unwrap().is_some();
+    match outcome {
+        Ok(_) => assert!(is_there),
+        Err(Error::TooLarge { .. }) => assert!(!is_there),
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// A replica writes while it gets what another one has written. An append is on its way for longer than a
