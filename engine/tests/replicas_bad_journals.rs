@@ -37,6 +37,8 @@ struct Altered {
     /// It says of appends that their outcome is unknown, and does not make them but for the test.
     drops: AtomicBool,
     dropped: Mutex<Vec<Bytes>>,
+    /// It says of appends that it has no space.
+    is_full: AtomicBool,
     /// It answers and refuses.
     refuses: AtomicBool,
     /// Bytes of the largest record that it takes, whatever it says.
@@ -52,6 +54,7 @@ impl Altered {
             ahead: AtomicU64::new(0),
             drops: AtomicBool::new(false),
             dropped: Mutex::default(),
+            is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             most_bytes: AtomicUsize::new(usize::MAX),
         })
@@ -70,6 +73,9 @@ impl Journal for Altered {
         if self.drops.load(Ordering::Relaxed) {
             self.dropped.lock().push(record);
             return Err(JournalError::OutcomeUnknown { message: "dropped".to_owned() });
+        }
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(JournalError::Full { message: "above its quota".to_owned() });
         }
         let (size, limit) = (record.len(), self.most_bytes.load(Ordering::Relaxed));
         if size > limit {
@@ -271,6 +277,29 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
     let warnings = warnings.lock();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings.iter().all(|warning| warning.contains("the user was revoked")), "{warnings:?}");
+}
+
+/// Each append that is refused for space would have the journal compared, and the readers wait for that.
+#[test]
+fn reads_of_a_full_journal_take_one_question_each() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let full = Altered::new(&journal);
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), full.replica());
+    full.is_full.store(true, Ordering::Relaxed);
+    let mut written = engine.transact(Transaction::new().put("key", ""));
+    assert!(stepper.propose(), "it is prepared");
+    for _ in 0..3 {
+        assert!(!stepper.propose());
+        let read = engine.read_barrier();
+        stepper.confirm();
+        assert!(read.wait_until(Instant::now()).is_some(), "without another step");
+    }
+    assert!(engine.journal_refusal().is_some_and(|reason| reason.contains("quota")));
+    assert!(engine.journal_silence().is_some() && !written.withdraw(), "it may be there");
+    full.is_full.store(false, Ordering::Relaxed);
+    come_to_rest(&mut stepper);
+    written.wait().unwrap();
+    assert!(engine.journal_refusal().is_none() && engine.journal_silence().is_none());
 }
 
 /// Its limit was lowered, or something between has a lower one: what fits is written, whoever it is in a

@@ -30,8 +30,9 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// [`Unavailable`], [`Denied`], [`Refused`] and [`TooLarge`] when it was not and will not be appended,
-    /// [`OutcomeUnknown`] when nothing is known.
+    /// [`OutcomeUnknown`] and [`Full`] when nothing is known.
     ///
+    /// [`Full`]: crate::Error::Full
     /// [`Denied`]: crate::Error::Denied
     /// [`Refused`]: crate::Error::Refused
     /// [`Unavailable`]: crate::Error::Unavailable

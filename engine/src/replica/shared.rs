@@ -142,7 +142,7 @@ impl Shared {
     }
 
     /// A call of the journal has ended, with this error or none. After one that failed the journal is checked
-    /// before it is used again: it may have been replaced meanwhile.
+    /// before it is used again, unless it has answered that it is full: it may have been replaced meanwhile.
     pub(crate) fn heard(&self, call: Call, error: Option<&JournalError>) {
         let failed = error.filter(|error| error.is_transient() || error.refusal().is_some());
         let mut outage = self.outage.lock();
@@ -171,7 +171,11 @@ impl Shared {
         outage.is_warned |= is_long;
         outage.last = Some(error.to_string());
         drop(outage);
-        self.losses.fetch_add(1, Ordering::AcqRel);
+        // A full journal has answered as one that takes records. It may be full for hours, in which it
+        // refuses an append several times a second: each reader would wait for one comparison after another.
+        if !matches!(error, JournalError::Full { .. }) {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
         if let Some(message) = error.refusal().filter(|_| is_new) {
             self.warn.warn(&Warning::JournalRefuses { message: message.to_owned() });
         } else if is_long {
