@@ -14,7 +14,7 @@ pub const LAG: Duration = Duration::from_millis(250);
 
 /// Answers that come whole while a journal is compared, at most, over a path that is so slow that they may
 /// not be asked for again.
-const MOST_ANSWERS: usize = 16;
+const MOST_ANSWERS: usize = 8;
 
 /// What one member of a journal serves: records in order, and new ones as they are appended.
 pub trait Tail: Send {

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
 mod common;
+#[path = "../../tests/ended_reader/mod.rs"]
+mod ended_reader;
 #[path = "../../tests/replicated/mod.rs"]
 mod replicated;
 #[path = "../../tests/slow_link/mod.rs"]
@@ -50,6 +52,18 @@ fn a_closed_journal_stops_all_replicas() {
     let members = Members::start(program, 3);
     members.connect();
     replicated::a_closed_journal_stops_all(&members, connect);
+}
+
+#[test]
+fn a_reader_whose_member_has_ended_is_not_gone_on_with() {
+    let Some(program) = program() else { return };
+    let mut members = Members::start(program, 1);
+    let journal = members.connect();
+    ended_reader::is_not_busy(&journal, || {
+        members.kill(0);
+        members.restart(0);
+        members.wait();
+    });
 }
 
 /// etcd does not look for flipped bits by default. The replica finds them, and reads from another member.
