@@ -109,7 +109,10 @@ pub enum Warning {
         latest: Revision,
     },
     /// The journal answers, and refuses what it is asked for. Said once, until it takes that again.
-    #[error("the journal refuses, so writes and reads of the most recent state wait: {message}")]
+    #[error(
+        "the journal refuses, so writes wait, and reads of the most recent state if it refuses them as well: \
+         {message}"
+    )]
     JournalRefuses {
         /// Why, and what to do.
         message: String,

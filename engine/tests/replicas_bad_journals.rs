@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{eventually, is_there, put, scratch};
+use common::{come_to_rest, eventually, is_there, put, scratch, stepped, wait_until_equal};
 use parking_lot::Mutex;
 use plinth_engine::{Engine, Error, Failure, Options, Replica, Transaction};
-use plinth_journal::record::{ClusterId, Record, ReplicaId};
-use plinth_journal::simulated::SimulatedJournal;
-use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
+use plinth_journal::record::{Body, ClusterId, Record, ReplicaId};
+use plinth_journal::simulated::{FailureRates, SimulatedJournal};
+use plinth_journal::{Error as JournalError, Journal, Position, Reader};
 
 const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
 
@@ -34,8 +34,11 @@ struct Altered {
     has_lost: AtomicBool,
     /// It says that it has so many records more than there are.
     ahead: AtomicU64,
-    /// It says of appends that their outcome is unknown, and does not make them.
+    /// It says of appends that their outcome is unknown, and does not make them but for the test.
     drops: AtomicBool,
+    dropped: Mutex<Vec<Bytes>>,
+    /// It says of appends that it has no space.
+    is_full: AtomicBool,
     /// It answers and refuses.
     refuses: AtomicBool,
     /// Bytes of the largest record that it takes, whatever it says.
@@ -50,6 +53,8 @@ impl Altered {
             has_lost: AtomicBool::new(false),
             ahead: AtomicU64::new(0),
             drops: AtomicBool::new(false),
+            dropped: Mutex::default(),
+            is_full: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
             most_bytes: AtomicUsize::new(usize::MAX),
         })
@@ -66,7 +71,11 @@ impl Journal for Altered {
             return Err(JournalError::Denied { message: "the user was revoked".to_owned() });
         }
         if self.drops.load(Ordering::Relaxed) {
+            self.dropped.lock().push(record);
             return Err(JournalError::OutcomeUnknown { message: "dropped".to_owned() });
+        }
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(JournalError::Full { message: "above its quota".to_owned() });
         }
         let (size, limit) = (record.len(), self.most_bytes.load(Ordering::Relaxed));
         if size > limit {
@@ -109,8 +118,7 @@ fn nobody_is_answered_with_the_outcome_of_another_record() {
     for is_applied_before in [false, true] {
         let (journal, dir) = (SimulatedJournal::new(1), scratch());
         let lying = Altered::new(&journal);
-        let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lying.replica()).unwrap();
-        while stepper.propose() || stepper.apply().unwrap() {}
+        let (engine, mut stepper) = stepped(Options::new(dir.path()), lying.replica());
         let write = |key: &'static str| engine.transact(Transaction::new().put(key, ""));
         let mut first = write("first");
         // Prepares the record, and appends it.
@@ -123,12 +131,12 @@ fn nobody_is_answered_with_the_outcome_of_another_record() {
             assert!(stepper.apply().unwrap());
         }
         let second = write("second");
-        while stepper.propose() || stepper.apply().unwrap() {}
+        come_to_rest(&mut stepper);
         let outcome = second.wait();
         assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{outcome:?}");
         // It goes on, with each outcome where it belongs.
         let third = write("third");
-        while stepper.propose() || stepper.apply().unwrap() {}
+        come_to_rest(&mut stepper);
         let commit = third.wait().unwrap().commit.unwrap();
         assert_eq!(commit.events[0].key, "third");
         assert_eq!(["first", "second", "third"].map(|key| is_there(&engine, key)), [true, false, true]);
@@ -217,9 +225,7 @@ fn a_replica_that_was_away_from_a_journal_that_lost_records_stops_before_it_uses
 fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
     let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
     let altered = Altered::new(&journal);
-    let (engine, mut stepper) =
-        Engine::open_stepped(Options::new(dirs[0].path()), altered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dirs[0].path()), altered.replica());
     let other = open(&dirs[1], &journal, 2);
     put(&other, "first", b"");
     while stepper.apply().unwrap() {}
@@ -237,7 +243,7 @@ fn a_journal_that_was_not_compared_since_it_was_lost_is_not_trimmed() {
     journal.set_reachable(1, true);
     let refused = engine.trim_journal(before.next()).unwrap_err();
     assert!(refused.is_transient() && oldest() == trimmed, "{refused}, {}", oldest());
-    while stepper.apply().unwrap() || stepper.propose() {}
+    come_to_rest(&mut stepper);
     written.wait().unwrap();
     engine.trim_journal(before.next()).unwrap();
     assert_ne!(oldest(), trimmed);
@@ -273,21 +279,43 @@ fn a_journal_that_refuses_is_named_once_and_used_again() {
     assert!(warnings.iter().all(|warning| warning.contains("the user was revoked")), "{warnings:?}");
 }
 
+/// Each append that is refused for space would have the journal compared, and the readers wait for that.
+#[test]
+fn reads_of_a_full_journal_take_one_question_each() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let full = Altered::new(&journal);
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), full.replica());
+    full.is_full.store(true, Ordering::Relaxed);
+    let mut written = engine.transact(Transaction::new().put("key", ""));
+    assert!(stepper.propose(), "it is prepared");
+    for _ in 0..3 {
+        assert!(!stepper.propose());
+        let read = engine.read_barrier();
+        stepper.confirm();
+        assert!(read.wait_until(Instant::now()).is_some(), "without another step");
+    }
+    assert!(engine.journal_refusal().is_some_and(|reason| reason.contains("quota")));
+    assert!(engine.journal_silence().is_some() && !written.withdraw(), "it may be there");
+    full.is_full.store(false, Ordering::Relaxed);
+    come_to_rest(&mut stepper);
+    written.wait().unwrap();
+    assert!(engine.journal_refusal().is_none() && engine.journal_silence().is_none());
+}
+
 /// Its limit was lowered, or something between has a lower one: what fits is written, whoever it is in a
 /// record with.
 #[test]
 fn what_a_journal_finds_too_large_keeps_nobody_else() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let lowered = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), lowered.replica());
     lowered.most_bytes.store(1000, Ordering::Relaxed);
     let put =
         |key: &'static str, bytes: usize| engine.transact(Transaction::new().put(key, vec![b'x'; bytes]));
     let fits = [put("a", 1), put("b", 600), put("c", 600), put("d", 1)];
     let too_large = put("too large", 2000);
     let last = put("last", 1);
-    while stepper.propose() || stepper.apply().unwrap() {}
+    come_to_rest(&mut stepper);
     for fitting in fits.into_iter().chain([last]) {
         fitting.wait().unwrap();
     }
@@ -296,26 +324,119 @@ fn what_a_journal_finds_too_large_keeps_nobody_else() {
     assert!(!is_there(&engine, "too large"));
 }
 
-/// A member that has a lower limit than the one that may have taken it, or a limit that was lowered
-/// meanwhile.
+/// When a record is appended after all whose outcome was unknown, and which is too large since.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Appended {
+    Never,
+    /// Before the session that replaces that of the record.
+    Before,
+    /// Behind it.
+    Behind,
+}
+
+/// A limit that was lowered while an append was on its way.
 #[test]
-fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
+fn a_record_that_may_be_there_and_is_too_large_now_is_void_in_a_new_session() {
+    for appended in [Appended::Never, Appended::Before, Appended::Behind] {
+        let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+        let lowered = Altered::new(&journal);
+        let (engine, mut stepper) = stepped(Options::new(dirs[0].path()), lowered.replica());
+        let put = |key: &str, bytes: usize| {
+            engine.transact(Transaction::new().put(key.to_owned(), vec![b'x'; bytes]))
+        };
+        let (large, small) = (put("large", 2000), put("small", 1));
+        lowered.drops.store(true, Ordering::Relaxed);
+        while stepper.propose() {}
+        lowered.drops.store(false, Ordering::Relaxed);
+        lowered.most_bytes.store(1000, Ordering::Relaxed);
+        let doubtful = || lowered.dropped.lock()[0].clone();
+        if appended == Appended::Before {
+            journal.push(doubtful());
+        }
+        // The journal is compared; what follows was not read yet when the record is found too large.
+        assert!(stepper.apply().unwrap());
+        while stepper.propose() {}
+        let other = put("other", 1);
+        come_to_rest(&mut stepper);
+        if appended == Appended::Behind {
+            journal.push(doubtful());
+            come_to_rest(&mut stepper);
+        }
+
+        let is_applied = appended == Appended::Before;
+        match large.wait() {
+            Ok(_) => assert!(is_applied),
+            Err(Error::TooLarge { .. }) => assert!(!is_applied, "{appended:?}"),
+            Err(error) => panic!("{appended:?}: {error}"),
+        }
+        // Which was in a record with it.
+        small.wait().unwrap();
+        other.wait().unwrap();
+        assert_eq!(is_there(&engine, "large"), is_applied, "{appended:?}");
+        assert!(["small", "other"].iter().all(|key| is_there(&engine, key)));
+        assert!(engine.journal_silence().is_none() && engine.failure().is_none());
+        // For all replicas.
+        let (another, _stepper) = stepped(Options::new(dirs[1].path()), replica(&journal, 2));
+        come_to_rest(&mut stepper);
+        wait_until_equal(&engine, &another);
+        assert_eq!(is_there(&another, "large"), is_applied);
+    }
+}
+
+/// The record of the new session may be appended, and not be answered, too.
+#[test]
+fn a_session_that_makes_a_record_void_is_begun_once_whatever_fails() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let lowered = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), lowered.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
-    let written = engine.transact(Transaction::new().put("key", vec![b'x'; 2000]));
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), lowered.replica());
+    let large = engine.transact(Transaction::new().put("large", vec![b'x'; 2000]));
     lowered.drops.store(true, Ordering::Relaxed);
     while stepper.propose() {}
     lowered.drops.store(false, Ordering::Relaxed);
     lowered.most_bytes.store(1000, Ordering::Relaxed);
-    while stepper.apply().unwrap() {}
-    stepper.propose();
-    assert!(engine.journal_silence().is_some());
-    lowered.most_bytes.store(usize::MAX, Ordering::Relaxed);
-    while stepper.apply().unwrap() || stepper.propose() {}
+    journal.set_failures(FailureRates { lost_answers: 1000, ..FailureRates::default() });
+    come_to_rest(&mut stepper);
+    assert!(matches!(large.wait(), Err(Error::TooLarge { .. })));
+    let written = engine.transact(Transaction::new().put("key", ""));
+    come_to_rest(&mut stepper);
     written.wait().unwrap();
-    assert!(engine.journal_silence().is_none() && is_there(&engine, "key"));
+    let records = journal.records();
+    let begins = |bytes: &&Bytes| {
+        let record = Record::decode((*bytes).clone()).unwrap();
+        matches!(record.body, Body::Session { .. })
+    };
+    assert_eq!(records.iter().filter(begins).count(), 2, "that of the start, and the one after it");
+}
+
+/// Another process with the id of this replica has begun a session in the place of the one that this one
+/// would replace.
+#[test]
+fn a_session_that_makes_a_record_void_ends_no_session_of_another_process() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let lowered = Altered::new(&journal);
+    let (engine, mut stepper) = stepped(Options::new(dirs[0].path()), lowered.replica());
+    let large = engine.transact(Transaction::new().put("large", vec![b'x'; 2000]));
+    lowered.drops.store(true, Ordering::Relaxed);
+    while stepper.propose() {}
+    lowered.drops.store(false, Ordering::Relaxed);
+    lowered.most_bytes.store(1000, Ordering::Relaxed);
+    assert!(stepper.apply().unwrap());
+    // Finds it too large, and prepares the record of another session.
+    assert!(stepper.propose());
+    let (another, mut other) = stepped(Options::new(dirs[1].path()), replica(&journal, 1));
+    while stepper.propose() {}
+    let superseded = loop {
+        match stepper.apply() {
+            Ok(true) => assert!(!stepper.propose()),
+            outcome => break outcome.unwrap_err(),
+        }
+    };
+    assert!(matches!(superseded, Failure::Superseded { .. }), "{superseded}");
+    assert!(!stepper.propose());
+    assert!(matches!(large.wait(), Err(Error::OutcomeUnknown { .. })));
+    let written = another.transact(Transaction::new().put("key", ""));
+    come_to_rest(&mut other);
+    written.wait().unwrap();
 }
 
 /// What one member has counted is not waited for once that member was left.
@@ -323,8 +444,7 @@ fn a_record_that_may_be_there_and_is_too_large_now_is_an_outage() {
 fn the_end_is_read_again_after_the_journal_was_lost() {
     let (journal, dir) = (SimulatedJournal::new(1), scratch());
     let ahead = Altered::new(&journal);
-    let (engine, mut stepper) = Engine::open_stepped(Options::new(dir.path()), ahead.replica()).unwrap();
-    while stepper.propose() || stepper.apply().unwrap() {}
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), ahead.replica());
     ahead.ahead.store(5, Ordering::Relaxed);
     let read = engine.read_barrier();
     stepper.confirm();
@@ -335,207 +455,4 @@ fn the_end_is_read_again_after_the_journal_was_lost() {
     stepper.apply().unwrap();
     stepper.confirm();
     read.wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
-}
-
-/// A journal of five members, some of which have damaged records. Readers read one member.
-struct Members {
-    journal: plinth_journal::simulated::SimulatedClient,
-    /// The position from which on each member has all records damaged.
-    damaged: Arc<[AtomicU64; 5]>,
-    current: Arc<AtomicUsize>,
-    /// Only the first member answers readers.
-    is_first_alone: AtomicBool,
-    /// So many members lack a record: each one that follows is a position earlier.
-    shifted: AtomicUsize,
-}
-
-struct MemberReader {
-    reader: Box<dyn Reader>,
-    member: usize,
-    shift: u64,
-    damaged: Arc<[AtomicU64; 5]>,
-    current: Arc<AtomicUsize>,
-}
-
-impl Members {
-    fn new(journal: &SimulatedJournal, id: u16) -> Members {
-        let damaged = Arc::new(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
-        let (current, is_first_alone) = (Arc::default(), AtomicBool::new(false));
-        let shifted = AtomicUsize::new(0);
-        Members { journal: journal.client(id), damaged, current, is_first_alone, shifted }
-    }
-
-    /// The first so many members have all records from a position on damaged.
-    fn damage(&self, members: usize, from: Position) {
-        self.damaged[..members].iter().for_each(|damaged| damaged.store(from.get(), Ordering::Relaxed));
-    }
-}
-
-impl Journal for Members {
-    fn append(&self, record: Bytes) -> Result<Position, JournalError> {
-        self.journal.append(record)
-    }
-    fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
-        let (damaged, current) = (Arc::clone(&self.damaged), Arc::clone(&self.current));
-        let member = current.load(Ordering::Relaxed) % self.members();
-        if member > 0 && self.is_first_alone.load(Ordering::Relaxed) {
-            current.store(member + 1, Ordering::Relaxed);
-            return Err(JournalError::Unavailable { message: format!("member-{member} is down") });
-        }
-        let shift = u64::from(member < self.shifted.load(Ordering::Relaxed));
-        let reader = self.journal.read(Position::new(from.get() + shift))?;
-        Ok(Box::new(MemberReader { reader, member, shift, damaged, current }))
-    }
-    fn end(&self) -> Result<Position, JournalError> {
-        self.journal.end()
-    }
-    fn trim(&self, before: Position) -> Result<(), JournalError> {
-        self.journal.trim(before)
-    }
-    fn members(&self) -> usize {
-        self.damaged.len()
-    }
-    fn max_record_bytes(&self) -> usize {
-        self.journal.max_record_bytes()
-    }
-}
-
-impl Reader for MemberReader {
-    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>, JournalError> {
-        let entry = self.reader.next(timeout)?;
-        Ok(entry.map(|Entry { position, bytes }| {
-            let mut bytes = bytes.to_vec();
-            if position.get() >= self.damaged[self.member].load(Ordering::Relaxed) {
-                // Of its checksum.
-                bytes[0] ^= 1;
-            }
-            Entry { position: Position::new(position.get() - self.shift), bytes: bytes.into() }
-        }))
-    }
-    fn distrust(&mut self) -> Option<String> {
-        self.current.store(self.member + 1, Ordering::Relaxed);
-        Some(format!("member-{}", self.member))
-    }
-}
-
-/// Options whose warnings are noted.
-fn noting(dir: &tempfile::TempDir) -> (Options, Arc<Mutex<Vec<String>>>) {
-    let warnings = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&warnings);
-    (Options::new(dir.path()).on_warning(move |warning| noted.lock().push(warning.to_string())), warnings)
-}
-
-#[test]
-fn a_record_that_some_members_have_damaged_is_read_from_another() {
-    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
-    let sound = open(&dirs[1], &journal, 2);
-    let members = Arc::new(Members::new(&journal, 1));
-    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
-    let named = |warnings: &Mutex<Vec<String>>| -> Vec<usize> {
-        let is_named = |member: &usize| {
-            let member = format!("member member-{member} of the journal");
-            warnings.lock().iter().any(|warning| warning.contains(&member) && warning.contains("is damaged"))
-        };
-        (0..5).filter(is_named).collect()
-    };
-
-    let (options, warnings) = noting(&dirs[0]);
-    let engine = Engine::open_replicated(options, replica()).unwrap();
-    put(&engine, "before", b"");
-    // While it runs.
-    members.damage(4, journal.client(9).end().unwrap().next());
-    put(&engine, "meanwhile", b"");
-    assert_eq!(named(&warnings), [0, 1, 2, 3]);
-    engine.close().unwrap();
-    drop(engine);
-
-    // At a start, the next record, and the one that was applied last.
-    for is_missed in [true, false] {
-        if is_missed {
-            put(&sound, "missed", b"");
-        }
-        members.current.store(0, Ordering::Relaxed);
-        let (options, warnings) = noting(&dirs[0]);
-        let engine = Engine::open_replicated(options, replica()).unwrap();
-        engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).expect("in time").unwrap();
-        assert!(is_there(&engine, "missed"));
-        assert_eq!(named(&warnings), [0, 1, 2, 3]);
-        engine.close().unwrap();
-    }
-
-    // Where all have it so.
-    put(&sound, "damaged", b"");
-    members.damage(5, Position::new(1));
-    let (options, warnings) = noting(&dirs[0]);
-    let refused = Engine::open_replicated(options, replica()).err().expect("refused");
-    assert!(matches!(refused, Error::Journal { source: JournalError::Damaged { .. } }), "{refused}");
-    assert_eq!(named(&warnings), [0, 1, 2, 3, 4]);
-}
-
-#[test]
-fn a_member_that_has_a_record_damaged_is_one_however_often_it_is_read() {
-    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
-    let sound = open(&dirs[1], &journal, 2);
-    let members = Arc::new(Members::new(&journal, 1));
-    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
-    for is_at_start in [false, true] {
-        members.is_first_alone.store(false, Ordering::Relaxed);
-        members.damage(1, Position::new(u64::MAX));
-        let (options, warnings) = noting(&dirs[0]);
-        let opened = |options| Engine::open_stepped(options, replica()).unwrap();
-        let running = (!is_at_start).then(|| opened(options.clone()));
-        let running = running.map(|(engine, mut stepper)| {
-            while stepper.propose() || stepper.apply().unwrap() {}
-            (engine, stepper)
-        });
-        members.current.store(0, Ordering::Relaxed);
-        members.is_first_alone.store(true, Ordering::Relaxed);
-        members.damage(1, journal.client(9).end().unwrap().next());
-        let key = format!("at start {is_at_start}");
-        put(&sound, &key, b"");
-        let (engine, mut stepper) = running.unwrap_or_else(|| opened(options));
-        for _ in 0..50 {
-            assert!(!stepper.apply().unwrap(), "the others have not answered");
-        }
-        // Once by the check of the start, and once by whoever follows the journal.
-        let warned = warnings.lock().clone();
-        assert_eq!(warned.len(), 1 + usize::from(is_at_start), "{warned:?}");
-        assert!(warned.iter().all(|warning| warning.contains("member-0")), "{warned:?}");
-        members.is_first_alone.store(false, Ordering::Relaxed);
-        eventually("it is read from another", || {
-            stepper.apply().unwrap();
-            is_there(&engine, &key)
-        });
-    }
-}
-
-#[test]
-fn another_record_than_was_applied_is_believed_of_most_members() {
-    let (journal, dir, elsewhere) = (SimulatedJournal::new(1), scratch(), scratch());
-    let members = Arc::new(Members::new(&journal, 1));
-    let replica = || Replica { journal: Arc::clone(&members) as _, cluster: CLUSTER, id: ReplicaId(1) };
-    let engine = Engine::open_replicated(Options::new(dir.path()), replica()).unwrap();
-    put(&engine, "before", b"");
-    engine.close().unwrap();
-    drop(engine);
-    let other = open(&elsewhere, &journal, 2);
-    put(&other, "behind it", b"");
-    for (shifted, is_refused) in [(2, false), (3, true)] {
-        members.shifted.store(shifted, Ordering::Relaxed);
-        members.current.store(0, Ordering::Relaxed);
-        let opened = Engine::open_replicated(Options::new(dir.path()), replica());
-        match opened {
-            Ok(engine) => {
-                assert!(!is_refused);
-                engine.read_barrier().wait_until(Instant::now() + Duration::from_secs(60)).unwrap().unwrap();
-                assert!(is_there(&engine, "behind it"));
-                engine.close().unwrap();
-                put(&other, "and more", b"");
-            }
-            Err(error) => {
-                let is_replaced = matches!(error, Error::Journal { source: JournalError::Replaced { .. } });
-                assert!(is_refused && is_replaced, "{error}");
-            }
-        }
-    }
 }

@@ -29,6 +29,14 @@ pub enum Error {
     /// appear there at any later time. To append the same bytes again is always safe.
     #[error("the outcome of the append is unknown: {message}")]
     OutcomeUnknown { message: String },
+    /// The journal answers, and takes no record before it has space again. Whether it has taken this one is
+    /// unknown, as for [`Error::OutcomeUnknown`]. No connection has failed, so what is answered next is the
+    /// same journal's as after an append that was made.
+    #[error("the journal is full: {message}")]
+    Full {
+        /// Who says so, and what to do.
+        message: String,
+    },
     /// Records that are needed have been trimmed. A replica that needs them starts from a checkpoint.
     #[error("position {requested} of the journal is trimmed, the oldest one available is {oldest}")]
     Trimmed {
@@ -97,7 +105,13 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Unavailable { .. } | Error::OutcomeUnknown { .. } | Error::Denied { .. })
+        matches!(
+            self,
+            Error::Unavailable { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::Denied { .. }
+                | Error::Full { .. }
+        )
     }
 
     /// Whether an append with this error was not made and never will be, and may be made again.
@@ -108,7 +122,7 @@ impl Error {
     /// Why the journal refuses, where it answers and does.
     pub fn refusal(&self) -> Option<&str> {
         match self {
-            Error::Denied { message } | Error::Refused { message } => Some(message),
+            Error::Denied { message } | Error::Refused { message } | Error::Full { message } => Some(message),
             _ => None,
         }
     }

@@ -30,8 +30,9 @@ pub trait Journal: Send + Sync {
     ///
     /// # Errors
     /// [`Unavailable`], [`Denied`], [`Refused`] and [`TooLarge`] when it was not and will not be appended,
-    /// [`OutcomeUnknown`] when nothing is known.
+    /// [`OutcomeUnknown`] and [`Full`] when nothing is known.
     ///
+    /// [`Full`]: crate::Error::Full
     /// [`Denied`]: crate::Error::Denied
     /// [`Refused`]: crate::Error::Refused
     /// [`Unavailable`]: crate::Error::Unavailable
@@ -93,8 +94,9 @@ pub trait Reader: Send {
         None
     }
 
-    /// Whether records have come that were not returned yet, or parts of one since this was asked last: what
-    /// would have to come once more if it was read by another reader.
+    /// Whether records, or parts of one, have come since this was asked last, and more may come: what would
+    /// have to come once more if it was read by another reader. False where the connection has ended: then
+    /// what has come and was not returned may be of before the journal was put back to an old copy.
     fn is_busy(&mut self) -> bool {
         false
     }

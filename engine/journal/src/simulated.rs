@@ -21,6 +21,8 @@ use crate::position::Position;
 pub struct FailureRates {
     /// Appends that are refused.
     pub refused: u32,
+    /// Appends that are refused for the size of the record: a limit that is lowered for a moment.
+    pub too_large: u32,
     /// Appends that are lost on the way, with an unknown outcome.
     pub lost: u32,
     /// Appends that are made, and whose answers are lost.
@@ -45,6 +47,7 @@ impl FailureRates {
     pub fn all() -> FailureRates {
         FailureRates {
             refused: 30,
+            too_large: 20,
             lost: 40,
             lost_answers: 40,
             delayed: 40,
@@ -256,6 +259,9 @@ impl Journal for SimulatedClient {
             return Err(Error::TooLarge { size: record.len(), limit });
         }
         let failures = state.failures;
+        if state.happens(failures.too_large) {
+            return Err(Error::TooLarge { size: record.len(), limit: record.len().saturating_sub(1) });
+        }
         if state.happens(failures.refused) {
             return Err(Error::Unavailable { message: "refused".to_owned() });
         }
@@ -384,7 +390,7 @@ mod tests {
             let count = counts.get(n.to_string().as_bytes()).copied().unwrap_or(0);
             match outcome {
                 Ok(_) => assert!(count >= 1),
-                Err(Error::Unavailable { .. }) => assert_eq!(count, 0),
+                Err(Error::Unavailable { .. } | Error::TooLarge { .. }) => assert_eq!(count, 0),
                 Err(_) => assert!(count <= 2),
             }
             kinds[0] += usize::from(outcome.is_err() && count > 0);

@@ -12,6 +12,10 @@ const QUIET: Duration = Duration::from_secs(1);
 /// How long a member may take for what is known to be there, if the journal does not say otherwise.
 pub const LAG: Duration = Duration::from_millis(250);
 
+/// Answers that come whole while a journal is compared, at most, over a path that is so slow that they may
+/// not be asked for again.
+const MOST_ANSWERS: usize = 8;
+
 /// What one member of a journal serves: records in order, and new ones as they are appended.
 pub trait Tail: Send {
     /// Waits for the next answer for up to `wait`, and takes its records; whether there was one. A `wait` of
@@ -61,13 +65,18 @@ pub struct TailReader<T> {
     next: Position,
     /// Whether the last call has returned the record before that.
     has_returned: bool,
+    /// The position that was due when [`Reader::is_busy`] was asked last.
+    asked: Position,
+    /// The connection had ended by then.
+    has_ended: bool,
 }
 
 impl<T: Tail> TailReader<T> {
     /// Reads a tail from its beginning.
     pub fn new(tail: T) -> TailReader<T> {
         let next = tail.due();
-        TailReader { tail, current: Instant::now(), next, has_returned: false }
+        let (current, asked) = (Instant::now(), next);
+        TailReader { tail, current, next, has_returned: false, asked, has_ended: false }
     }
 
     fn pop(&mut self) -> Option<Entry> {
@@ -139,9 +148,27 @@ impl<T: Tail> Reader for TailReader<T> {
         Some(self.tail.distrust(if self.has_returned { before } else { self.next }))
     }
 
+    /// Takes what has come, behind which the end of the connection shows. Who puts an old copy in the place
+    /// of the journal ends its members for that, so records of before are not returned afterwards: they may
+    /// be none of the journal by then. What had come when this was asked last is no sign that it goes on.
     fn is_busy(&mut self) -> bool {
-        let is_receiving = self.tail.is_receiving();
-        is_receiving || self.tail.due() > self.next
+        let mut has_come = self.tail.is_receiving();
+        for _ in 0..MOST_ANSWERS {
+            if self.has_ended {
+                return false;
+            }
+            match self.tail.receive(Duration::ZERO) {
+                Ok(true) => {}
+                Ok(false) => {
+                    has_come |= self.tail.due() > self.asked;
+                    self.asked = self.tail.due();
+                    return has_come;
+                }
+                Err(_) => self.has_ended = true,
+            }
+        }
+        // It is not slow.
+        false
     }
 }
 
@@ -159,11 +186,16 @@ mod tests {
         end: Position,
         /// Calls for the end that fail, while a part of the next answer comes.
         failing: u32,
+        /// The connection ends behind the answers.
+        ends: bool,
     }
 
     impl Tail for Given {
         fn receive(&mut self, wait: Duration) -> Result<bool> {
             let Some(answer) = self.answers.pop_front() else {
+                if self.ends {
+                    return Err(Error::Unavailable { message: "the connection has ended".to_owned() });
+                }
                 std::thread::park_timeout(wait);
                 return Ok(false);
             };
@@ -207,7 +239,7 @@ mod tests {
     fn reader(answers: &[&[u8]], end: u64) -> TailReader<Given> {
         let answers = answers.iter().map(|answer| answer.to_vec()).collect();
         let (due, end) = (Position::new(1), Position::new(end));
-        TailReader::new(Given { answers, ready: VecDeque::new(), due, end, failing: 0 })
+        TailReader::new(Given { answers, ready: VecDeque::new(), due, end, failing: 0, ends: false })
     }
 
     #[test]
@@ -234,15 +266,41 @@ mod tests {
     fn an_end_that_is_not_answered_is_read_later_while_records_come() {
         let mut reader = reader(&[b"ab"], 2);
         assert!(reader.next(Duration::ZERO).unwrap().is_some());
-        assert!(reader.is_busy(), "one was not returned yet");
         assert!(reader.next(Duration::ZERO).unwrap().is_some());
-        assert!(!reader.is_busy());
         reader.tail.failing = 2;
         assert_eq!(reader.next(QUIET * 4).unwrap(), None);
         assert_eq!(reader.tail.failing, 0);
         // Nothing comes any more.
         reader.tail.end = Position::new(3);
         assert!(reader.next(QUIET * 4).is_err());
+    }
+
+    /// As when a journal is looked at that was lost, and when it was compared.
+    #[test]
+    fn a_reader_is_busy_while_something_comes_over_its_connection() {
+        let mut reader = reader(&[b"abc"], 9);
+        assert!(reader.next(Duration::ZERO).unwrap().is_some());
+        reader.is_busy();
+        assert!(!reader.is_busy(), "what has come was there before");
+        reader.tail.answers.push_back(b"d".to_vec());
+        assert!(reader.is_busy());
+        let read: Vec<u64> = std::iter::from_fn(|| reader.next(Duration::ZERO).unwrap())
+            .map(|entry| entry.position.get())
+            .collect();
+        assert_eq!(read, [2, 3, 4]);
+        // A part of the next one.
+        reader.tail.failing = 1;
+        assert!(reader.is_busy() && !reader.is_busy());
+        // A path that is fast.
+        reader.tail.answers.extend(vec![b"x".to_vec(); MOST_ANSWERS]);
+        assert!(!reader.is_busy());
+        // Its member was ended behind what it has sent, and another one is at its address.
+        reader.tail.answers.push_back(b"e".to_vec());
+        (reader.tail.failing, reader.tail.ends) = (1, true);
+        assert!(!reader.is_busy());
+        reader.tail.answers.push_back(b"f".to_vec());
+        reader.tail.ends = false;
+        assert!(!reader.is_busy());
     }
 
     #[test]

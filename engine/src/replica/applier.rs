@@ -464,7 +464,8 @@ impl Follower {
     }
 
     /// The journal is the one that was applied. It is read on by the reader from before it was lost, if that
-    /// is getting something.
+    /// is getting something over a connection that has not ended: of one that has, it may have records that
+    /// the journal lost when it was put back to an old copy.
     fn checked(&mut self, losses: u64) {
         if let (Some(open), Some(mut kept)) = (&mut self.reader, self.kept.take()) {
             if kept.is_busy() {

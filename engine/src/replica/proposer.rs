@@ -2,7 +2,8 @@
 //!
 //! One append is in flight at a time: what arrives meanwhile is the next record, so groups are as large as
 //! they come. An append whose outcome is unknown is made again, the same bytes, until it is certain that it
-//! is in the journal: that it was answered, or that its record was applied.
+//! is in the journal: that it was answered, or that its record was applied. Where the journal takes it no
+//! more, as it is too large by now, a new session of the replica makes it void ([`Doubtful`]).
 
 use std::collections::hash_map::RandomState;
 use std::collections::VecDeque;
@@ -51,6 +52,35 @@ pub(crate) struct Proposer {
     returned: Vec<(ProposalRecord, Reply)>,
     /// What was in one that the journal found too large.
     alone: VecDeque<(ProposalRecord, Reply)>,
+    /// What is to be void once the session has begun that is being begun.
+    doubtful: Option<Doubtful>,
+}
+
+/// A record that may be in the journal, or come there later, and that the journal takes no more: its limit
+/// was lowered since the first append. To wait until it was raised would keep all writes of this replica.
+///
+/// So the replica begins another session, by a record that replaces the one that this record belongs to, and
+/// by nothing else: a session of another process is not ended by it. Nothing is appended before that was
+/// applied. It decides what becomes of the doubtful record, for all replicas in the same way, as they apply
+/// both in the journal's order:
+///
+/// - The doubtful record comes first. It is of the current session then, is applied, and its callers are
+///   answered with its outcome, before the new session's record is. Nothing is left to be void.
+/// - The new session comes first. The doubtful record is void wherever it follows, and however often: its
+///   session is not the current one, and no session is the current one twice, as each record that begins one
+///   names the one before and sessions are numbered (`Session::after`). So it is certain that it was not
+///   applied and never will be, and its callers may be told so, or tried again, as those of a record that was
+///   never sent.
+///
+/// This replica knows which it is when it has applied the new session's record: whoever still waits for the
+/// doubtful one then ([`Shared::take_refused`]) waits for a void one. If the journal loses the new session's
+/// record after that, it is not the journal that was applied, which stops the replica
+/// (`docs/design/0029-proposals-over-one-log.md`, After it was lost). An unknown outcome of the append of the
+/// new session's record is found out as that of any other: it is repeated until it was applied.
+struct Doubtful {
+    sequence: u64,
+    proposals: Vec<ProposalRecord>,
+    error: Error,
 }
 
 enum Phase {
@@ -109,6 +139,7 @@ impl Proposer {
             backlog: VecDeque::new(),
             returned: Vec::new(),
             alone: VecDeque::new(),
+            doubtful: None,
         }
     }
 
@@ -158,21 +189,13 @@ impl Proposer {
     /// Makes one call of the journal, or prepares one.
     pub(crate) fn step(&mut self, block: bool) -> Step {
         match &mut self.phase {
-            Phase::New => {
-                let replaces = self.shared.session();
-                // Of the operating system's randomness. It decides nothing but equality.
-                let session = Session::after(replaces, RandomState::new().build_hasher().finish());
-                let body = Body::Session { replaces };
-                let bytes = self.encode(session, 0, body);
-                self.phase = Phase::Beginning { session, bytes };
-                Step::Done
-            }
+            Phase::New => self.begin(self.shared.session()),
             Phase::Beginning { session, bytes } => {
                 let session = *session;
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                match self.appender.append(bytes.clone(), false) {
+                match self.appender.append(bytes.clone()) {
                     Ok(position) => {
                         self.phase = Phase::Begun { session, position };
                         Step::Done
@@ -185,7 +208,8 @@ impl Proposer {
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                if self.shared.anchor().position < *position {
+                // Where it does not begin in the place of an own one, the replica stops: another process has.
+                if self.shared.anchor().position < *position || self.doubtful.is_some() {
                     return Step::Waiting;
                 }
                 // An append of an earlier process came before it.
@@ -196,69 +220,92 @@ impl Proposer {
                 let (session, sequence) = (*session, *sequence);
                 self.prepare(session, sequence, block)
             }
-            Phase::Appending { session, sequence, proposals, bytes, uncertain } => {
-                let (session, sequence) = (*session, *sequence);
-                let outcome = match self.shared.is_pending(sequence) {
-                    true => self.appender.append(bytes.clone(), *uncertain).map(|_| ()),
-                    // It was applied, whatever became of the append.
-                    false => Ok(()),
-                };
-                match outcome {
-                    Ok(()) => {
-                        self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
-                        Step::Done
+            Phase::Appending { .. } => self.append(),
+        }
+    }
+
+    /// Prepares the record that begins a session in the place of another one.
+    fn begin(&mut self, replaces: Option<Session>) -> Step {
+        // Of the operating system's randomness. It decides nothing but equality.
+        let session = Session::after(replaces, RandomState::new().build_hasher().finish());
+        let bytes = self.encode(session, 0, Body::Session { replaces });
+        self.phase = Phase::Beginning { session, bytes };
+        Step::Done
+    }
+
+    /// Appends the record that was prepared.
+    fn append(&mut self) -> Step {
+        let Phase::Appending { session, sequence, proposals, bytes, uncertain } = &mut self.phase else {
+            return Step::Done;
+        };
+        let (session, sequence) = (*session, *sequence);
+        let outcome = match self.shared.is_pending(sequence) {
+            true => self.appender.append(bytes.clone()).map(|_| ()),
+            // It was applied, whatever became of the append.
+            false => Ok(()),
+        };
+        match outcome {
+            Ok(()) => {
+                self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
+                Step::Done
+            }
+            Err(JournalError::TooLarge { size, limit }) => {
+                let proposals = std::mem::take(proposals);
+                let error = Error::TooLarge { what: "record for the journal", size, limit };
+                let doubtful = Doubtful { sequence, proposals, error };
+                if *uncertain {
+                    self.doubtful = Some(doubtful);
+                    self.begin(Some(session));
+                    if let Phase::Beginning { session, .. } = self.phase {
+                        self.shared.set_next(session);
                     }
-                    Err(JournalError::TooLarge { size, limit }) => {
-                        let proposals = std::mem::take(proposals);
-                        let error = Error::TooLarge { what: "record for the journal", size, limit };
-                        self.too_large((session, sequence), proposals, error)
-                    }
-                    Err(error) if error.was_not_appended() && !*uncertain => {
-                        // Nothing was appended: callers may leave, and the others are in another record.
-                        let Some(replies) = self.shared.take_refused(sequence) else {
-                            return Step::Done;
-                        };
-                        if proposals.is_empty() {
-                            // A level: whoever raises it tries again.
-                            replies.into_iter().for_each(|reply| reply.send(Err(Error::from(error.clone()))));
-                            self.phase = Phase::Ready { session, sequence };
-                            return Step::Failed;
-                        }
-                        replies.iter().for_each(Reply::unbegin);
-                        self.returned = std::mem::take(proposals).into_iter().zip(replies).collect();
-                        self.phase = Phase::Ready { session, sequence };
-                        Step::Failed
-                    }
-                    Err(error) => {
-                        *uncertain |= !error.was_not_appended();
-                        Step::Failed
-                    }
+                } else if self.too_large(doubtful) {
+                    self.phase = Phase::Ready { session, sequence };
                 }
+                Step::Done
+            }
+            Err(error) if error.was_not_appended() && !*uncertain => {
+                // Nothing was appended: callers may leave, and the others are in another record.
+                let Some(replies) = self.shared.take_refused(sequence) else {
+                    return Step::Done;
+                };
+                if proposals.is_empty() {
+                    // A level: whoever raises it tries again.
+                    replies.into_iter().for_each(|reply| reply.send(Err(Error::from(error.clone()))));
+                } else {
+                    replies.iter().for_each(Reply::unbegin);
+                    self.returned = std::mem::take(proposals).into_iter().zip(replies).collect();
+                }
+                self.phase = Phase::Ready { session, sequence };
+                Step::Failed
+            }
+            Err(error) => {
+                *uncertain |= !error.was_not_appended();
+                Step::Failed
             }
         }
     }
 
-    /// The journal has found a record too large, and appended nothing. A single proposal is refused; of
-    /// several each is tried in a record of its own, so that what is too large keeps nobody else.
-    fn too_large(
-        &mut self,
-        (session, sequence): (Session, u64),
-        proposals: Vec<ProposalRecord>,
-        error: Error,
-    ) -> Step {
-        let Some(replies) = self.shared.take_refused(sequence) else { return Step::Done };
-        self.phase = Phase::Ready { session, sequence };
+    /// The journal has found a record too large that was not appended, or is void. A single proposal is
+    /// refused; of several each is tried in a record of its own, so that what is too large keeps nobody else.
+    /// False where it was applied all the same.
+    fn too_large(&mut self, Doubtful { sequence, proposals, error }: Doubtful) -> bool {
+        let Some(replies) = self.shared.take_refused(sequence) else { return false };
         if proposals.len() > 1 {
             replies.iter().for_each(Reply::unbegin);
             self.alone.extend(proposals.into_iter().zip(replies));
         } else {
             replies.into_iter().for_each(|reply| reply.send(Err(error.clone())));
         }
-        Step::Done
+        true
     }
 
+    /// The record that begins a session was applied, and with it everything before it.
     fn begun(&mut self, session: Session) -> Step {
         self.shared.set_own(session);
+        if let Some(doubtful) = self.doubtful.take() {
+            self.too_large(doubtful);
+        }
         self.phase = Phase::Ready { session, sequence: 1 };
         Step::Done
     }
@@ -379,25 +426,18 @@ struct Appender {
 }
 
 impl Appender {
-    /// Appends a record, which may be there already where it is `uncertain`. A journal that was lost is not
-    /// written to before it was checked.
+    /// Appends a record. A journal that was lost is not written to before it was checked.
     ///
     /// # Errors
-    /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked, or does not
-    /// take a record any more that it may have.
-    fn append(&mut self, bytes: Bytes, uncertain: bool) -> Result<Position, JournalError> {
+    /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked.
+    fn append(&mut self, bytes: Bytes) -> Result<Position, JournalError> {
         self.pause = None;
         if !self.shared.is_checked() {
             let message = "it was lost, and is not known yet to have what was applied last".to_owned();
             return Err(JournalError::Unavailable { message });
         }
         let started = Instant::now();
-        let appended = self.journal.append(bytes).map_err(|error| match error {
-            JournalError::TooLarge { .. } if uncertain => {
-                JournalError::Unavailable { message: error.to_string() }
-            }
-            error => error,
-        });
+        let appended = self.journal.append(bytes);
         self.shared.heard(Call::Append, appended.as_ref().err());
         if appended.is_ok() {
             self.shared.append_time.record(started.elapsed());

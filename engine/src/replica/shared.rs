@@ -85,8 +85,9 @@ struct State {
     level: u8,
     /// The session of this replica as the journal has it.
     session: Option<Session>,
-    /// The session that this process proposes in.
+    /// The session that this process proposes in, and the one that it goes on in.
     own: Option<Session>,
+    next: Option<Session>,
     /// Callers by the sequence of their record.
     pending: BTreeMap<u64, Pending>,
     /// Readers that wait for a position.
@@ -128,6 +129,7 @@ impl Shared {
                 level,
                 session,
                 own: None,
+                next: None,
                 pending: BTreeMap::new(),
                 confirmed: BTreeMap::new(),
                 asking: VecDeque::new(),
@@ -140,7 +142,7 @@ impl Shared {
     }
 
     /// A call of the journal has ended, with this error or none. After one that failed the journal is checked
-    /// before it is used again: it may have been replaced meanwhile.
+    /// before it is used again, unless it has answered that it is full: it may have been replaced meanwhile.
     pub(crate) fn heard(&self, call: Call, error: Option<&JournalError>) {
         let failed = error.filter(|error| error.is_transient() || error.refusal().is_some());
         let mut outage = self.outage.lock();
@@ -169,7 +171,11 @@ impl Shared {
         outage.is_warned |= is_long;
         outage.last = Some(error.to_string());
         drop(outage);
-        self.losses.fetch_add(1, Ordering::AcqRel);
+        // A full journal has answered as one that takes records. It may be full for hours, in which it
+        // refuses an append several times a second: each reader would wait for one comparison after another.
+        if !matches!(error, JournalError::Full { .. }) {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        }
         if let Some(message) = error.refusal().filter(|_| is_new) {
             self.warn.warn(&Warning::JournalRefuses { message: message.to_owned() });
         } else if is_long {
@@ -257,6 +263,11 @@ impl Shared {
         self.state.lock().own = Some(session);
     }
 
+    /// This process proposes in `session` as soon as the record is applied that begins it.
+    pub(crate) fn set_next(&self, session: Session) {
+        self.state.lock().next = Some(session);
+    }
+
     /// Registers the callers of a record, by its checksum, before it is appended. After the replica has
     /// failed or was closed nobody would answer them: they are refused here, and false is returned.
     pub(crate) fn register(&self, sequence: u64, checksum: u32, replies: Vec<Reply>) -> bool {
@@ -326,6 +337,9 @@ impl Shared {
         state.anchor = anchor;
         state.level = level;
         state.session = session;
+        if session.is_some() && state.next == session {
+            state.own = state.next.take();
+        }
         let later = state.confirmed.split_off(&anchor.position.next());
         let ready = std::mem::replace(&mut state.confirmed, later);
         let is_own = state.own.is_none() || state.own == session;

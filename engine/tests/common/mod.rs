@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plinth_engine::{
-    At, Engine, Event, EventKind, Feed, KeyRange, Options, Revision, Subscribe, Subscription, Transaction,
+    At, Engine, Event, EventKind, Feed, KeyRange, Options, Replica, Revision, Stepper, Subscribe,
+    Subscription, Transaction,
 };
 
 pub use clocks::Clocks;
@@ -35,6 +36,18 @@ pub fn scaled(count: u64) -> u64 {
 /// Whether a key has a value.
 pub fn is_there(engine: &Engine, key: &str) -> bool {
     engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
+}
+
+/// A replica that is stepped, at rest.
+pub fn stepped(options: Options, replica: Replica) -> (Engine, Stepper) {
+    let (engine, mut stepper) = Engine::open_stepped(options, replica).unwrap();
+    come_to_rest(&mut stepper);
+    (engine, stepper)
+}
+
+/// Steps a replica until there is nothing left to do.
+pub fn come_to_rest(stepper: &mut Stepper) {
+    while stepper.propose() || stepper.apply().unwrap() {}
 }
 
 /// Waits until a condition holds that a thread of the engine brings about.

@@ -46,6 +46,8 @@ enum Fact {
     /// A condition on this key did not hold at some revision of this range, when this was the mod revision of
     /// the key.
     Conflict { key: Vec<u8>, modified: u64, known: u64, at_most: u64 },
+    /// These contents were not written, and never will be.
+    Refused { contents: Vec<u64> },
     /// The most recent state had this revision at least, and the key this mod revision in it.
     Read { revision: u64, key: Vec<u8>, modified: u64, known: u64 },
 }
@@ -200,6 +202,11 @@ impl Observations {
                         self.facts.push(Fact::Conflict { key, modified, known, at_most });
                         Some("conflicts")
                     }
+                    Err(Error::TooLarge { .. }) => {
+                        let contents = requests.iter().filter_map(|(_, request)| request.content());
+                        self.facts.push(Fact::Refused { contents: contents.collect() });
+                        Some("too large")
+                    }
                     Err(error) => panic!("{requests:?}: {error}"),
                 }
             }
@@ -269,8 +276,13 @@ impl Observations {
 
     /// Compares everything with what the journal's records mean, and looks for an order that explains it.
     pub fn check(self, specification: &Specification) {
+        let (versions, _) = writes_of(specification);
         for fact in &self.facts {
             check_fact(fact, specification);
+            if let Fact::Refused { contents } = fact {
+                let is_written = contents.iter().any(|content| versions.contains_key(content));
+                assert!(!is_written, "{contents:?} were found too large, and written");
+            }
         }
         for Expiry { key, revision, at_ms } in &self.expiries {
             let deadline = specification.deadlines.get(&(key.clone(), *revision));
@@ -371,6 +383,7 @@ fn check_fact(fact: &Fact, specification: &Specification) {
             let held = (*known..=*at_most).any(|at| specification.modified(key, at) == *modified);
             assert!(held, "a conflict with a state that was not there between call and answer");
         }
+        Fact::Refused { .. } => {}
         Fact::Read { revision, key, modified, known } => {
             assert!(revision >= known, "a read of {revision} that began after {known} was known");
             assert_eq!(specification.modified(key, *revision), *modified);

@@ -22,6 +22,8 @@ pub struct Specification {
     pub groups: u64,
     /// Records that were void.
     pub void: u64,
+    /// Sessions that were begun.
+    pub begun: u64,
 }
 
 impl Specification {
@@ -34,6 +36,7 @@ impl Specification {
             sessions: BTreeMap::new(),
             groups: 0,
             void: 0,
+            begun: 0,
         };
         for bytes in records {
             specification.apply(Record::decode(bytes.clone()).unwrap());
@@ -52,6 +55,7 @@ impl Specification {
             return;
         }
         self.sessions.insert(record.replica, (record.session, record.sequence));
+        self.begun += u64::from(matches!(record.body, Body::Session { .. }));
         let Body::Group(proposals) = record.body else { return };
         self.groups += 1;
         // One time for the group, not below that of the commit before.

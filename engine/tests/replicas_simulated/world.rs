@@ -342,6 +342,7 @@ impl World {
         }
         *self.counts.entry("revisions").or_default() += latest;
         *self.counts.entry("groups").or_default() += specification.groups;
+        *self.counts.entry("sessions").or_default() += specification.begun;
         *self.counts.entry("void records").or_default() += specification.void;
         std::mem::take(&mut self.observations).check(&specification);
         self.stop_before_what_is_unknown();

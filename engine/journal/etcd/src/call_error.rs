@@ -19,6 +19,8 @@ pub(crate) enum CallError {
     Denied(String),
     /// etcd will not do this as long as it, or the options, are what they are.
     Refused(String),
+    /// etcd has no space for what a request puts. Nothing is known of its outcome.
+    NoSpace(String),
     /// The request is too large for etcd.
     TooLarge,
     /// The revision that was asked for is compacted.
@@ -32,6 +34,7 @@ impl fmt::Display for CallError {
             | CallError::Unusable(text)
             | CallError::Unknown(text)
             | CallError::Denied(text)
+            | CallError::NoSpace(text)
             | CallError::Refused(text) => f.write_str(text),
             CallError::TooLarge => f.write_str("the request is too large"),
             CallError::Compacted => f.write_str("the revision is compacted"),
@@ -43,9 +46,10 @@ impl CallError {
     /// As the error of a call that reads.
     pub(crate) fn of_reading(self) -> Error {
         match self {
-            CallError::NotMade(message) | CallError::Unusable(message) | CallError::Unknown(message) => {
-                Error::Unavailable { message }
-            }
+            CallError::NotMade(message)
+            | CallError::Unusable(message)
+            | CallError::NoSpace(message)
+            | CallError::Unknown(message) => Error::Unavailable { message },
             CallError::Denied(message) => Error::Denied { message },
             CallError::Refused(message) => Error::Refused { message },
             CallError::TooLarge => unexpected("a reading request is too large"),
@@ -67,6 +71,7 @@ pub(crate) mod message {
     pub(crate) const OLD_AUTH_REVISION: &str = "revision of auth store is old";
     pub(crate) const INVALID_TOKEN: &str = "etcdserver: invalid auth token";
     pub(crate) const REQUEST_TOO_LARGE: &str = "request is too large";
+    pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
     pub(crate) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
     pub(crate) const PERMISSION_DENIED: &str = "etcdserver: permission denied";
     pub(crate) const COMPACTED: &str = "required revision has been compacted";
@@ -101,6 +106,9 @@ pub(crate) fn classify(status: &Status, address: &str) -> CallError {
         }
         Code::OutOfRange if is(message::COMPACTED) => CallError::Compacted,
         Code::ResourceExhausted if is(message::TOO_MANY_REQUESTS) => CallError::NotMade(text),
+        Code::ResourceExhausted if is(message::NO_SPACE) => CallError::NoSpace(format!(
+            "{text}: etcdctl defrag at each member gives back what was trimmed, and etcdctl alarm disarm ends it"
+        )),
         Code::Unauthenticated if is(message::INVALID_TOKEN) => CallError::NotMade(text),
         Code::InvalidArgument if is(message::OLD_AUTH_REVISION) => CallError::NotMade(text),
         Code::PermissionDenied if is(message::PERMISSION_DENIED) => CallError::Denied(text),
@@ -144,6 +152,7 @@ mod tests {
             CallError::NotMade(_) => "not made",
             CallError::Unusable(_) => "unusable",
             CallError::Unknown(_) => "unknown",
+            CallError::NoSpace(_) => "no space",
             CallError::Denied(_) => "denied",
             CallError::Refused(_) => "refused",
             CallError::TooLarge => "too large",
@@ -158,7 +167,7 @@ mod tests {
             (Code::ResourceExhausted, "grpc: received message larger than max (9 vs. 8)", "too large"),
             (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
             // It may be applied all the same.
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "unknown"),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", "no space"),
             (Code::ResourceExhausted, "etcdserver: too many requests", "not made"),
             (Code::ResourceExhausted, "of something between", "unknown"),
             (Code::PermissionDenied, "etcdserver: permission denied", "denied"),

@@ -408,6 +408,8 @@ impl Client {
         let error = classify(status, &answered.address);
         match &error {
             CallError::NotMade(_) | CallError::Unknown(_) | CallError::TooLarge => self.leave(member),
+            // The alarm is that of all members, and reads are served as ever.
+            CallError::NoSpace(_) => {}
             CallError::Unusable(message) => {
                 *self.unusable.lock() = Some(message.clone());
                 self.leave(member);
@@ -486,7 +488,7 @@ async fn first_of<T, F: Future<Output = Option<T>>>(calls: impl Iterator<Item = 
     .await
 }
 
-fn writes(request: &TxnRequest) -> bool {
+pub(crate) fn writes(request: &TxnRequest) -> bool {
     let is_put = |op: &RequestOp| matches!(op.request, Some(request_op::Request::Put(_)));
     request.success.iter().any(is_put)
 }

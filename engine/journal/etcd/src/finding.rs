@@ -6,22 +6,19 @@
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use plinth_etcd_wire::kv::{
     request_op, Compare, KeyValue, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest,
     TxnResponse,
 };
-use plinth_journal::{Error, Founding, Result};
+use plinth_journal::{Error, Founding, Opinion, Result};
 
 use crate::call_error::CallError;
 use crate::shared::{created, range, range_of, KeyRevisions, Shared};
 
 /// The oldest etcd that can cut the responses of a watch.
 const OLDEST_ETCD: (u32, u32) = (3, 4);
-/// Where too few members had answered when the journal was found, they are asked again so often.
-const REVIEW_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a member has of the journal.
 enum Found {
@@ -30,18 +27,6 @@ enum Found {
     Nothing,
     /// What this replica cannot use.
     Unsuitable(Error),
-}
-
-/// What the other members say of the journal that one has.
-enum Opinion {
-    /// Most members have the same.
-    Agreed,
-    /// Too few have answered, and none has it otherwise.
-    Uncontested,
-    /// Most have it otherwise.
-    Outvoted(String),
-    /// Some have it otherwise, and too few answer to tell who is right.
-    Undecided(String),
 }
 
 impl Shared {
@@ -66,29 +51,15 @@ impl Shared {
     /// Asks the other members again where too few of them had answered when the journal was found: they may
     /// have another one, and it is looked for once more then.
     fn review(&self, found: KeyRevisions) -> Result<()> {
-        if self.is_agreed.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        {
-            let mut reviewed = self.reviewed.lock();
-            if reviewed.is_some_and(|last| last.elapsed() < REVIEW_INTERVAL) {
-                return Ok(());
-            }
-            *reviewed = Some(Instant::now());
-        }
-        let Some(member) = self.client.in_turn().find(|member| self.client.is_trusted(*member)) else {
-            return Ok(());
+        let opinion = || {
+            let member = self.client.in_turn().find(|member| self.client.is_trusted(*member))?;
+            Some(self.others_on(member, found))
         };
-        match self.others_on(member, found) {
-            Opinion::Agreed => self.is_agreed.store(true, Ordering::Relaxed),
-            Opinion::Outvoted(message) | Opinion::Undecided(message) => {
-                *self.known.lock() = None;
-                self.client.trust_none();
-                return Err(Error::Unavailable { message });
-            }
-            Opinion::Uncontested => {}
-        }
-        Ok(())
+        self.review.check(opinion).map_err(|message| {
+            *self.known.lock() = None;
+            self.client.trust_none();
+            Error::Unavailable { message }
+        })
     }
 
     /// Looks at what the members hold, and founds the journal where that is nothing and it is allowed.
@@ -106,9 +77,7 @@ impl Shared {
                 match self.find_at(member, founding) {
                     Ok(Found::Journal(found)) => match self.others_on(member, found) {
                         opinion @ (Opinion::Agreed | Opinion::Uncontested) => {
-                            let is_agreed = matches!(opinion, Opinion::Agreed);
-                            self.is_agreed.store(is_agreed, Ordering::Relaxed);
-                            *self.reviewed.lock() = Some(Instant::now());
+                            self.review.found(opinion == Opinion::Agreed);
                             self.client.prefer(member);
                             self.client.trust(member);
                             return Ok(found);
@@ -130,7 +99,7 @@ impl Shared {
                     let response = self.found(*member)?;
                     if response.succeeded {
                         self.client.trust(*member);
-                        self.is_agreed.store(true, Ordering::Relaxed);
+                        self.review.found(true);
                         let marker = response.header.map_or(0, |header| header.revision);
                         return Ok(KeyRevisions { marker, log: 0 });
                     }
@@ -193,19 +162,22 @@ impl Shared {
             is_most(agreeing.get()) || is_most(differing.get())
         });
         let address = self.client.address(member);
-        match other.get() {
-            _ if is_most(agreeing.get()) => Opinion::Agreed,
-            _ if is_most(differing.get()) => Opinion::Outvoted(format!(
+        let outvoted = || {
+            format!(
                 "{address}, of the etcd cluster {etcd_cluster:x}, has another journal than most members: take it \
                  out of the URL"
-            )),
-            Some(other) => Opinion::Undecided(format!(
-                "{address}, of the etcd cluster {etcd_cluster:x}, and a member of the etcd cluster {other:x} \
-                 have different journals of this cluster, and too few members answer to tell which one is \
-                 right: name the members of one etcd alone"
-            )),
-            None => Opinion::Uncontested,
-        }
+            )
+        };
+        let undecided = || {
+            other.get().map(|other| {
+                format!(
+                    "{address}, of the etcd cluster {etcd_cluster:x}, and a member of the etcd cluster {other:x} \
+                     have different journals of this cluster, and too few members answer to tell which one \
+                     is right: name the members of one etcd alone"
+                )
+            })
+        };
+        Opinion::of(members, (agreeing.get(), differing.get()), outvoted, undecided)
     }
 
     fn judge(&self, founding: Founding, marker: Option<&KeyValue>, log: Option<&KeyValue>) -> Found {
@@ -373,11 +345,11 @@ mod tests {
         for (member, keys) in [1, 2].into_iter().zip(keys) {
             members[member].store().keys = keys;
         }
-        *shared.reviewed.lock() = None;
+        shared.review.make_due();
         let message = unavailable(shared.known());
         assert!(message.contains(members[0].address()) && message.contains("than most"), "{message}");
         assert_eq!(shared.end(), Ok(Position::new(5)));
         assert_ne!(shared.client.current(), 0);
-        assert!(shared.is_agreed.load(Ordering::Relaxed));
+        assert!(shared.review.is_agreed());
     }
 }

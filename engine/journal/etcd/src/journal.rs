@@ -59,6 +59,7 @@ impl Journal for EtcdJournal {
                 CallError::Denied(message) => Error::Denied { message },
                 CallError::Unknown(message) => Error::OutcomeUnknown { message },
                 CallError::Refused(message) => Error::Refused { message },
+                CallError::NoSpace(message) => Error::Full { message },
                 CallError::TooLarge => Error::TooLarge { size, limit: size.saturating_sub(1) },
                 CallError::Compacted => Error::OutcomeUnknown { message: "a range is compacted".to_owned() },
             },
@@ -91,5 +92,30 @@ impl Journal for EtcdJournal {
 
     fn problems(&self) -> Result<Vec<Problem>> {
         self.0.problems()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripted::ScriptedMember;
+
+    /// The reader stays where the end is asked for.
+    #[test]
+    fn a_member_without_space_is_not_left() {
+        let members: Vec<_> = (0..3).map(|_| ScriptedMember::start(5)).collect();
+        let journal = EtcdJournal(Arc::new(Shared::of_test(&members)));
+        members.iter().for_each(|member| member.store().is_full = true);
+        for _ in 0..3 {
+            let full = journal.append("a record".into());
+            assert!(
+                matches!(&full, Err(Error::Full { message }) if message.contains("alarm disarm")),
+                "{full:?}"
+            );
+            assert_eq!(journal.end(), Ok(Position::new(5)));
+            assert_eq!(journal.0.client.current(), 0);
+        }
+        members.iter().for_each(|member| member.store().is_full = false);
+        assert_eq!(journal.append("a record".into()), Ok(Position::new(6)));
     }
 }

@@ -31,6 +31,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 
+use crate::client::writes;
 use crate::options::EtcdOptions;
 use crate::shared::Shared;
 
@@ -54,6 +55,8 @@ pub(crate) struct ScriptedStore {
     /// Bytes of the largest value that it takes, and how many were larger.
     pub largest: usize,
     pub refused: usize,
+    /// It has no space for what is put.
+    pub is_full: bool,
     /// It answers no transaction.
     pub is_frozen: bool,
 }
@@ -70,6 +73,7 @@ impl ScriptedMember {
             keys: BTreeMap::new(),
             largest: usize::MAX,
             refused: 0,
+            is_full: false,
             is_frozen: false,
         };
         store.put("plinth/journal", format!("plinth journal, format 1, cluster {CLUSTER}").into());
@@ -144,6 +148,9 @@ impl ScriptedStore {
         if request.success.iter().any(is_larger) {
             self.refused += 1;
             return Err(Status::invalid_argument("etcdserver: request is too large"));
+        }
+        if self.is_full && writes(request) {
+            return Err(Status::resource_exhausted("etcdserver: mvcc: database space exceeded"));
         }
         let succeeded = request.compare.iter().all(|compare| self.holds(compare));
         let operations = if succeeded { &request.success } else { &request.failure };

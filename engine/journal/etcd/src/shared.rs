@@ -11,7 +11,7 @@ use plinth_etcd_wire::kv::{
 };
 use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Position, Result, LAG};
+use plinth_journal::{Error, Founding, Position, Result, Review, LAG};
 
 use crate::call_error::CallError;
 use crate::client::{Client, Watch};
@@ -41,9 +41,8 @@ pub(crate) struct Shared {
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
     pub was_known: AtomicBool,
-    /// Most members have said the same when it was found; otherwise, when they were asked last.
-    pub is_agreed: AtomicBool,
-    pub reviewed: Mutex<Option<Instant>>,
+    /// What the members have said of it.
+    pub review: Review,
     pub log_created: AtomicI64,
     /// The newest position that was read or answered: no member that has all records ends before it, unless
     /// the one that named it counts otherwise than most.
@@ -83,8 +82,7 @@ impl Shared {
             max_record_bytes: options.max_record_bytes,
             known: Mutex::new(None),
             was_known: AtomicBool::new(false),
-            is_agreed: AtomicBool::new(false),
-            reviewed: Mutex::new(None),
+            review: Review::default(),
             log_created: AtomicI64::new(0),
             highest: AtomicU64::new(0),
             recent: Mutex::new(None),

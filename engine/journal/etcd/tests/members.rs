@@ -203,7 +203,7 @@ fn what_is_refused_for_space_may_be_there() {
     for (record, outcome) in outcomes {
         match outcome {
             Ok(position) => assert_eq!(found[position.get() as usize - 1], record),
-            Err(Error::OutcomeUnknown { message }) => {
+            Err(Error::Full { message }) => {
                 assert!(message.contains("space exceeded"), "{message}");
                 refused += 1;
             }

@@ -21,6 +21,8 @@ const DIALS: [Duration; 2] = [Duration::from_millis(250), CONNECT_TIMEOUT];
 const SILENT: Duration = Duration::from_secs(10);
 /// Longest time in which one broker after the other is asked.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long one of several answers is waited for before another one is looked at.
+const SHARE: Duration = Duration::from_millis(10);
 /// Connections that are kept for the next call, at most.
 const MAX_IDLE: usize = 16;
 
@@ -67,6 +69,16 @@ impl Client {
     /// Takes a topic for that of the journal.
     pub(crate) fn trust(&self, topic: TopicId) {
         *self.topic.lock() = Some(topic);
+    }
+
+    /// Takes no topic for that of the journal until it is found again.
+    pub(crate) fn trust_none(&self) {
+        *self.topic.lock() = None;
+    }
+
+    /// Whether a topic is still taken for that of the journal.
+    pub(crate) fn is_trusted(&self, topic: &TopicId) -> bool {
+        self.topic.lock().as_ref() == Some(topic)
     }
 
     /// Looks for another topic than this one from now on, or for any where it is none; whether that is new.
@@ -219,22 +231,32 @@ impl Client {
     }
 
     /// What each of the addresses that the options name knows of a topic, until most of them know this one;
-    /// and how many there are.
+    /// and how many there are. All are asked at once: some may stand still.
     pub(crate) fn views_of_seeds(&self, topic: &str, found: &TopicId) -> (Vec<View>, usize) {
-        let deadline = Instant::now() + VIEW_TIMEOUT;
         let seeds: BTreeSet<&String> = self.seeds.iter().collect();
+        let ask = |seed: &&String| {
+            let mut connection = self.open_within(seed, DIALS[0]).ok()?;
+            connection.send(wire::METADATA, &wire::metadata(topic)).ok()?;
+            Some(connection)
+        };
+        let mut waiting: Vec<Connection> = seeds.iter().filter_map(ask).collect();
         let mut views: Vec<View> = Vec::new();
-        for seed in &seeds {
-            let agreeing = views.iter().filter(|view| view.topic == *found).count();
-            if agreeing * 2 > seeds.len() || Instant::now() >= deadline {
-                break;
+        let is_agreed =
+            |views: &[View]| views.iter().filter(|view| view.topic == *found).count() * 2 > seeds.len();
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        while !waiting.is_empty() && Instant::now() < deadline && !is_agreed(&views) {
+            for mut connection in std::mem::take(&mut waiting) {
+                match connection.receive(Instant::now() + SHARE) {
+                    Ok(None) => waiting.push(connection),
+                    Ok(Some(answer)) => {
+                        self.keep(connection);
+                        // The brokers that it names are noted of no more than one Kafka.
+                        let view = View::decode(answer).ok();
+                        views.extend(view.filter(|view| view.error == code::NONE));
+                    }
+                    Err(_) => {}
+                }
             }
-            let answer = self.open_within(seed, DIALS[0]).and_then(|connection| {
-                self.call_over(connection, wire::METADATA, &wire::metadata(topic), CALL_TIMEOUT)
-            });
-            // The brokers that it names are noted of no more than one Kafka.
-            let view = answer.ok().and_then(|answer| View::decode(answer).ok());
-            views.extend(view.filter(|view| view.error == code::NONE));
         }
         (views, seeds.len())
     }
@@ -296,10 +318,17 @@ impl Client {
     pub(crate) fn take_view(&self, address: &str, answer: Decoder) -> Result<View, CallError> {
         let malformed = |_| CallError::Unknown(format!("{address} gave an answer that is malformed"));
         let view = View::decode(answer).map_err(malformed)?;
-        if self.may_be_of_journal(&view.topic) && !view.brokers.is_empty() {
-            *self.brokers.lock() = view.brokers.iter().cloned().collect();
+        if self.may_be_of_journal(&view.topic) {
+            self.note_brokers(&view);
         }
         Ok(view)
+    }
+
+    /// Takes the brokers of a view for those of the journal's Kafka.
+    pub(crate) fn note_brokers(&self, view: &View) {
+        if !view.brokers.is_empty() {
+            *self.brokers.lock() = view.brokers.iter().cloned().collect();
+        }
     }
 
     /// All known addresses, the last one that answered first, with their numbers.

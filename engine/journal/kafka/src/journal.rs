@@ -11,7 +11,7 @@ use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
 use crate::options::KafkaOptions;
-use crate::shared::{Shared, Topic};
+use crate::shared::Shared;
 use crate::tail::KafkaTail;
 use crate::wire::{self, Outcome};
 
@@ -94,15 +94,6 @@ impl Journal for KafkaJournal {
 }
 
 impl Shared {
-    /// The topic, once it is known to be this journal's.
-    fn known(&self) -> Result<Topic> {
-        let mut known = self.known.lock();
-        match *known {
-            Some(topic) => Ok(topic),
-            None => Ok(*known.insert(self.find()?)),
-        }
-    }
-
     fn append(&self, record: &Bytes) -> Result<Position> {
         let topic = self.known()?;
         let leader = self.leader(&topic)?;

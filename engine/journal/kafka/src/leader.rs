@@ -113,22 +113,11 @@ impl Shared {
     /// Notes what a broker knows of the leader. A broker that lags does not bring an earlier one back.
     pub(crate) fn note(&self, topic: &Topic, view: &View) -> Result<Arc<Leader>> {
         self.check_identity(topic, view)?;
-        let unavailable = |message: &str| Error::Unavailable { message: message.to_owned() };
-        let Some(partition) = view.partition() else {
-            return Err(unavailable("a broker does not know the partition"));
-        };
         let mut state = self.leader.lock();
-        state.check_epoch(partition.leader_epoch, Instant::now())?;
-        let address = view.brokers.iter().find(|(id, _)| *id == partition.leader).map(|(_, address)| address);
-        let Some(address) = address else {
-            return Err(unavailable("the partition has no leader: too few of its replicas are up"));
-        };
-        let leader = Arc::new(Leader {
-            broker: partition.leader,
-            epoch: partition.leader_epoch,
-            address: address.clone(),
-            replicas: partition.replicas.clone(),
-        });
+        if let Some(partition) = view.partition() {
+            state.check_epoch(partition.leader_epoch, Instant::now())?;
+        }
+        let leader = Arc::new(leader_of(view)?);
         state.newest = Some(Arc::clone(&leader));
         state.is_suspect = false;
         Ok(leader)
@@ -354,6 +343,16 @@ impl Shared {
         let message = format!("{} leads the journal now", newer.address);
         Err(Error::Unavailable { message })
     }
+}
+
+/// The leader that a broker knows.
+pub(crate) fn leader_of(view: &View) -> Result<Leader> {
+    let partition = view.partition().ok_or_else(|| unavailable("a broker", "does not know the partition"))?;
+    let (broker, epoch) = (partition.leader, partition.leader_epoch);
+    let Some((_, address)) = view.brokers.iter().find(|(id, _)| *id == broker) else {
+        return Err(unavailable("the partition", "has no leader: too few of its replicas are up"));
+    };
+    Ok(Leader { broker, epoch, address: address.clone(), replicas: partition.replicas.clone() })
 }
 
 fn unavailable(who: &str, what: &str) -> Error {

@@ -7,7 +7,8 @@
 //! `docs/design/0033-journal-on-kafka.md`.
 //!
 //! - `journal`: the calls, and trims; `append`: appends; `tail`: reads; `leader`: who leads, and the end.
-//! - `topic`, `registered`: check and create the topic; `shared`: what all of these share.
+//! - `finding`: which topic it is; `topic`, `registered`: check and create the topic; `shared`: what all of
+//!   these share.
 //! - `client`, `connection`, `scram`: calls over connections that TLS and SASL secure.
 //! - `wire`, `error_code`, `codec`, `records`: the messages, and batches of records.
 //!
@@ -28,6 +29,7 @@ mod client;
 mod codec;
 mod connection;
 mod error_code;
+mod finding;
 mod journal;
 mod leader;
 mod options;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Founding, Position, Result};
+use plinth_journal::{Founding, Position, Result, Review};
 
 use crate::client::Client;
 use crate::codec::TopicId;
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<Topic>>,
+    /// What the addresses of the URL have said of it.
+    pub review: Review,
     /// A record that a broker has damaged, or lacks.
     pub suspect_record: Mutex<Option<SuspectRecord>>,
     /// When the journal was last trimmed.
@@ -47,6 +49,7 @@ impl Shared {
             key: records::key(cluster),
             leader: Mutex::default(),
             known: Mutex::new(None),
+            review: Review::default(),
             suspect_record: Mutex::new(None),
             trimmed: Mutex::new(None),
         })

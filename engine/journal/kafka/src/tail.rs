@@ -167,6 +167,10 @@ impl KafkaTail {
 
 impl Tail for KafkaTail {
     fn receive(&mut self, wait: Duration) -> Result<bool> {
+        if !self.shared.client.is_trusted(&self.topic.id) {
+            let message = "another topic was found to be the journal, or is looked for".to_owned();
+            return Err(Error::Unavailable { message });
+        }
         if self.shared.newest_epoch() > self.leader.epoch {
             let message = format!("{} no longer leads the journal", self.leader.address);
             return Err(Error::Unavailable { message });
@@ -298,6 +302,7 @@ mod tests {
             broker.answers(vec![(wire::METADATA, metadata), (wire::FETCH, fetched)]);
         }
         shared.client.view_of(&addresses[0], "topic").unwrap();
+        shared.client.trust(topic.id);
         let leader = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
         let leader = Arc::new(leader);
         let read: Vec<String> = [(); 4]

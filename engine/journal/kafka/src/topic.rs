@@ -1,6 +1,5 @@
-//! Finding the journal's topic: it is checked before anything is written, and created where it is absent.
+//! What a topic is: it is checked before anything is written, and created where it is absent.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,12 +7,12 @@ use bytes::Bytes;
 use plinth_journal::{Error, Founding, Problem, Result};
 
 use crate::client::CALL_TIMEOUT;
-use crate::codec::TopicId;
 use crate::connection::CallError;
 use crate::error_code::{code, error_name};
+use crate::leader::leader_of;
 use crate::records;
 use crate::settings::{as_arguments, check_settings, setting, settings_of_new};
-use crate::shared::{Leader, LeaderState, Shared, Topic};
+use crate::shared::{Leader, Shared, Topic};
 use crate::wire::{self, FetchOptions, ListedOffset, Outcome, PartitionView, Place, Settings, View};
 
 /// Replicas of a topic that is created, where there are as many brokers.
@@ -46,63 +45,9 @@ enum Owner {
 }
 
 impl Shared {
-    /// Looks whether Kafka holds this journal, and founds it where there is none and that is allowed. A topic
-    /// that cannot be the journal's is believed to be what there is where most brokers have it.
-    pub(crate) fn find(&self) -> Result<Topic> {
-        self.client.reject(None);
-        loop {
-            let view = self.view()?;
-            let topic = view.topic;
-            match self.find_in(view) {
-                Err(Error::Refused { .. }) if self.client.reject(Some(topic)) => {
-                    // The epochs are those of another topic.
-                    *self.leader.lock() = LeaderState::default();
-                }
-                Ok(topic) => {
-                    let topic = self.chosen(topic)?;
-                    self.client.trust(topic.id);
-                    return Ok(topic);
-                }
-                found => return found,
-            }
-        }
-    }
-
-    /// The topic that was found, or the one that most addresses of the URL know: another Kafka may have a
-    /// copy of it as it was once. A new cluster begins in whichever Kafka there is.
-    fn chosen(&self, found: Topic) -> Result<Topic> {
-        if self.founding == Founding::Allowed {
-            return Ok(found);
-        }
-        let (views, addresses) = self.client.views_of_seeds(&self.topic, &found.id);
-        let is_most =
-            |topic: &TopicId| views.iter().filter(|view| view.topic == *topic).count() * 2 > addresses;
-        if is_most(&found.id) {
-            return Ok(found);
-        }
-        let others: BTreeMap<TopicId, &View> = views.iter().map(|view| (view.topic, view)).collect();
-        let mut is_contested = false;
-        for (id, view) in others.into_iter().filter(|(id, _)| *id != found.id) {
-            // The epochs are those of another topic.
-            *self.leader.lock() = LeaderState::default();
-            match self.find_in(view.clone()) {
-                Err(Error::Refused { .. }) if !is_most(&id) => {}
-                outcome if is_most(&id) => return outcome,
-                _ => is_contested = true,
-            }
-        }
-        *self.leader.lock() = LeaderState::default();
-        match is_contested {
-            false => Ok(found),
-            true => unavailable(format!(
-                "addresses of the URL have different topics {:?} that may be this journal, and too few answer to \
-                 tell which one is right: name the brokers of one Kafka alone",
-                self.topic
-            )),
-        }
-    }
-
-    fn find_in(&self, mut view: View) -> Result<Topic> {
+    /// The topic of a view, once it was found to be this journal's; founds it where there is none and that is
+    /// allowed.
+    pub(crate) fn find_in(&self, mut view: View) -> Result<Topic> {
         let name = &self.topic;
         if view.error == code::UNKNOWN_TOPIC_OR_PARTITION {
             if self.founding == Founding::Forbidden {
@@ -117,6 +62,15 @@ impl Shared {
             (Owner::Nobody, Founding::Forbidden) => self.absent(&format!("topic {name:?} is empty")),
             (Owner::Nobody, Founding::Allowed) => self.found(&topic, &leader).map(|()| topic),
         }
+    }
+
+    /// Whether the topic of a view may be this journal's, as far as can be known. Notes nothing of it.
+    pub(crate) fn may_be_journal(&self, view: &View) -> bool {
+        let judged = self.check(view, Founding::Forbidden).and_then(|topic| {
+            let leader = leader_of(view)?;
+            self.owner(&topic, &leader)
+        });
+        !matches!(judged, Err(Error::Refused { .. }))
     }
 
     /// Refuses a place where the journal of this replica is not.
@@ -145,7 +99,7 @@ impl Shared {
         }
     }
 
-    fn view(&self) -> Result<View> {
+    pub(crate) fn view(&self) -> Result<View> {
         self.client.view(&self.topic, None, -1).map_err(CallError::of_all)
     }
 
@@ -447,81 +401,5 @@ impl Shared {
             },
             Err(_unreadable) => Ok(None),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use plinth_journal::record::ClusterId;
-
-    use super::*;
-    use crate::codec::Api;
-    use crate::options::KafkaOptions;
-    use crate::scripted::{self, ScriptedBroker};
-
-    /// The first address leads to another Kafka, whose topic of the name is not as a journal's has to be.
-    #[test]
-    fn a_topic_of_another_kafka_refuses_no_start() {
-        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
-        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
-        let has_topic = |broker: usize, topic: u8, min_in_sync: &str| {
-            brokers[broker].answers(answers(&addresses, topic, min_in_sync));
-        };
-        let find = || Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden).find();
-        has_topic(0, 9, "1");
-        (1..3).for_each(|broker| has_topic(broker, 7, "2"));
-        assert_eq!(find(), Ok(Topic { id: [7; 16], min_in_sync: 2 }));
-        // It is the other one that is alone.
-        (1..3).for_each(|broker| has_topic(broker, 7, "1"));
-        assert!(matches!(find(), Err(Error::Refused { message }) if message.contains("set it to 2")));
-    }
-
-    /// The first of these addresses has a Kafka of its own.
-    fn answers(addresses: &[String], topic: u8, min_in_sync: &str) -> Vec<(Api, Vec<u8>)> {
-        let named = if topic == 7 { &addresses[1..] } else { &addresses[..1] };
-        let mut settings = settings_of_new(3, KafkaOptions::DEFAULT_MAX_RECORD_BYTES);
-        settings.retain(|(name, _)| *name != setting::MIN_IN_SYNC);
-        settings.push((setting::MIN_IN_SYNC, min_in_sync.to_owned()));
-        vec![
-            (wire::METADATA, scripted::metadata(named, &[topic; 16], (1, topic.into()), &[1, 2, 3])),
-            (wire::DESCRIBE_CONFIGS, scripted::settings(&settings)),
-            (wire::LIST_OFFSETS, scripted::listed(4)),
-        ]
-    }
-
-    /// The first address leads to another Kafka, with a copy of the topic as it was once.
-    #[test]
-    fn a_copy_of_the_topic_in_another_kafka_is_not_taken_for_the_journal() {
-        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
-        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
-        let has_topic = |broker: usize, topic: u8, min_in_sync: &str| {
-            brokers[broker].answers(answers(&addresses, topic, min_in_sync));
-        };
-        let find = |named: &[String]| {
-            Shared::of_test(named, "topic", ClusterId([1; 16]), Founding::Forbidden).find()
-        };
-        has_topic(0, 9, "2");
-        (1..3).for_each(|broker| has_topic(broker, 7, "2"));
-        let right = Ok(Topic { id: [7; 16], min_in_sync: 2 });
-        for first in 0..3 {
-            let mut named = addresses.clone();
-            named.rotate_left(first);
-            assert_eq!(find(&named), right, "{first}");
-        }
-        // Of two it cannot be known.
-        let error = find(&addresses[..2]).unwrap_err();
-        assert!(
-            matches!(&error, Error::Unavailable { message } if message.contains("different topics")),
-            "{error}"
-        );
-        // What most have cannot be the journal.
-        (1..3).for_each(|broker| has_topic(broker, 7, "1"));
-        assert!(
-            matches!(find(&addresses), Err(Error::Refused { message }) if message.contains("set it to 2"))
-        );
-        // Nor can it where it does not count: the other one has it alone.
-        assert_eq!(find(&addresses[..2]), Ok(Topic { id: [9; 16], min_in_sync: 2 }));
-        (1..3).for_each(|broker| brokers[broker].answers(Vec::new()));
-        assert_eq!(find(&addresses), Ok(Topic { id: [9; 16], min_in_sync: 2 }), "the others are away");
     }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
 mod common;
+#[path = "../../tests/ended_reader/mod.rs"]
+mod ended_reader;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -333,4 +335,18 @@ fn a_journal_of_one_broker_is_one() {
     assert_eq!(journal.end(), Ok(Position::new(1)));
     assert_eq!(Brokers::append(&journal, "a record"), Position::new(2));
     assert_eq!(journal.end(), Ok(Position::new(2)));
+}
+
+#[test]
+fn a_reader_whose_broker_has_ended_is_not_gone_on_with() {
+    if !is_there() {
+        return;
+    }
+    let brokers = Brokers::start(1);
+    let journal = brokers.connect();
+    ended_reader::is_not_busy(&journal, || {
+        brokers.kill(0);
+        brokers.restart();
+        brokers.connect();
+    });
 }

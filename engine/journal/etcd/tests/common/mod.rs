@@ -307,6 +307,15 @@ impl Members {
         self.members[member].0 = spawn(&self.program, &arguments);
     }
 
+    /// Kills all members, and starts them again with one more flag.
+    pub fn restart_all_with(&mut self, flag: &str) {
+        for member in 0..self.members.len() {
+            self.kill(member);
+            self.members[member].1.push(flag.to_owned());
+        }
+        (0..self.members.len()).for_each(|member| self.restart(member));
+    }
+
     pub fn signal(&self, member: usize, signal: &str) {
         let id = self.members[member].0.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
