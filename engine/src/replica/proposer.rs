@@ -188,7 +188,7 @@ impl Proposer {
                 if self.shared.anchor().position < *position {
                     return Step::Waiting;
                 }
-                // An append of an earlier process came before it.
+                // An append of an earlier process is before it.
                 self.phase = Phase::New;
                 Step::Done
             }

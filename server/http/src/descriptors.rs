@@ -30,7 +30,7 @@ pub struct ConnectionLimits {
 
 /// Raises the soft limit of open files to the hard one, and returns how many connections leave enough of them
 /// to the store: of clients `most`, or fewer if the limit requires it, and half of a small limit. `forwards`
-/// says whether requests are forwarded to other servers.
+/// is whether requests are forwarded to other servers.
 pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile);
     // If it cannot be raised, the current limit applies.
@@ -42,7 +42,7 @@ pub fn connection_limits(most: usize, forwards: bool) -> ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// Says that there are fewer connections of clients than the `most` that were asked for.
+    /// Warns when there are fewer connections of clients than the `most` that are configured.
     pub fn warn_below(&self, most: usize) {
         if self.accepted < most {
             tracing::warn!(

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
     pub was_known: AtomicBool,
-    /// Most members have said the same when it was found; otherwise, when they were asked last.
+    /// Most members have reported the same when it was found; otherwise, when they were asked last.
     pub is_agreed: AtomicBool,
     pub reviewed: Mutex<Option<Instant>>,
     pub log_created: AtomicI64,
