@@ -108,7 +108,7 @@ pub enum Warning {
         /// The newest revision found.
         latest: Revision,
     },
-    /// The journal answers, and refuses what it is asked for. Said once, until it takes that again.
+    /// The journal answers, and refuses what it is asked for. Reported once, until it takes that again.
     #[error(
         "the journal refuses, so writes wait, and reads of the most recent state if it refuses them as well: \
          {message}"
@@ -117,10 +117,10 @@ pub enum Warning {
         /// Why, and what to do.
         message: String,
     },
-    /// The journal has not answered for ten seconds. Said once, until it answers.
+    /// The journal has not answered for ten seconds. Reported once, until it answers.
     #[error("the journal does not answer, so writes and reads of the most recent state wait: {message}")]
     JournalAway {
-        /// What the last call said.
+        /// The error of the last call.
         message: String,
     },
     /// A member of the journal has returned a record that is damaged, or lacks one. Another one is asked.

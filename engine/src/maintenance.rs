@@ -198,7 +198,7 @@ impl Schedule {
         earlier(earlier(expiry, self.retention.map(until)), pause)
     }
 
-    /// Leaves the disk to the writes that came while a step of sweeping took `took`.
+    /// Leaves the disk to the writes that arrived while a step of sweeping took `took`.
     fn pause_sweeping(&mut self, tasks: &MaintenanceTasks, took: Duration) {
         let is_large = tasks.compactor.debt().is_ok_and(|debt| debt > LARGE_DEBT);
         let pause = took * if is_large { PAUSE_FACTOR_LARGE_DEBT } else { PAUSE_FACTOR };

@@ -517,11 +517,11 @@ mod tests {
         }
     }
 
-    /// A watermark, and what RocksDB's background work is said to be.
+    /// A watermark, and the state that RocksDB's background work is given.
     fn watched(dir: &Path) -> (Watermark, Arc<Mutex<BackgroundWork>>) {
         let work = Arc::new(Mutex::new(BackgroundWork::none()));
-        let asked = Arc::clone(&work);
-        let watermark = Watermark::start(dir, Revision::new(7), Box::new(move || *asked.lock())).unwrap();
+        let state = Arc::clone(&work);
+        let watermark = Watermark::start(dir, Revision::new(7), Box::new(move || *state.lock())).unwrap();
         (watermark, work)
     }
 
@@ -541,7 +541,7 @@ mod tests {
         work.lock().errors = 1;
         for revision in [9, 10] {
             watermark.close(Revision::new(revision)).unwrap();
-            assert_eq!(marked_manifest(dir.path()), Some((5, 11)), "a sync of our own says nothing");
+            assert_eq!(marked_manifest(dir.path()), Some((5, 11)), "a sync of our own shows nothing");
         }
         fs::write(database.join("MANIFEST-000012"), "all of it").unwrap();
         fs::write(database.join("CURRENT"), "MANIFEST-000012\n").unwrap();

@@ -93,7 +93,7 @@ impl BoltFile {
     /// Opens a file of which the first `length` bytes are bbolt's.
     ///
     /// # Errors
-    /// When no meta page is valid, the file is shorter than it says, or the freelist is damaged.
+    /// When no meta page is valid, the file is shorter than its meta page states, or the freelist is damaged.
     pub fn open(file: File, length: u64) -> Result<BoltFile, BoltError> {
         let meta = newest_meta(&file, length)?;
         let page_size = u64::from(meta.page_size);

@@ -254,7 +254,7 @@ impl Reader {
         match (rule.expand)(self, offset, target, args) {
             Some(expr) => expr,
             None => {
-                debug_assert!(self.issues.len() > issues, "a macro that declines says why");
+                debug_assert!(self.issues.len() > issues, "a macro that declines reports why");
                 self.node(offset, Kind::Literal(Literal::Null))
             }
         }

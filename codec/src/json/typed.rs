@@ -34,7 +34,7 @@ pub fn decode(
     }
 }
 
-/// Checks a tree as [`decode`] checks text: for trees that came from YAML, CBOR or a patch.
+/// Checks a tree as [`decode`] checks text: for trees of YAML, CBOR or a patch.
 pub fn conform(
     tree: Value,
     schema: &Schema,
@@ -269,7 +269,7 @@ impl<'a, 's, S: Source<'a>> Decoder<'s, S> {
             // Filled in again if upstream writes a value for it.
             Value::Null => false,
             // A client resets the owners of an object with it; field ownership replaces it before anything is
-            // stored. That of a template says nothing.
+            // stored. That of a template has no meaning.
             Value::Array(a) if a.is_empty() && field.name == "managedFields" => self.report.path.len() == 1,
             // Upstream stores protobuf, which cannot tell an empty list from none unless the list is a
             // message; the items of a list of objects are not stored.

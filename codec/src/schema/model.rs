@@ -136,7 +136,7 @@ pub enum SchemaOr {
 /// The fields of a union.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnionType {
-    /// The field that says which member is set, where there is one.
+    /// The field that names the member that is set, where there is one.
     pub discriminator: Option<SmolStr>,
     /// The fields of which one is set, in alphabetical order.
     pub members: Vec<SmolStr>,

@@ -31,7 +31,7 @@ impl Session {
         Session(count.min(u64::MAX >> RANDOM_BITS) << RANDOM_BITS | random & ((1 << RANDOM_BITS) - 1))
     }
 
-    /// Whether this one can be of a history in which `other`, of the same replica, came before.
+    /// Whether this one can be of a history in which `other`, of the same replica, is earlier.
     pub fn follows(self, other: Session) -> bool {
         self.count() > other.count()
     }

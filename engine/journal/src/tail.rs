@@ -48,7 +48,8 @@ pub trait Tail: Send {
         LAG
     }
 
-    /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and says so.
+    /// Leaves the member, which has not served [`due`](Tail::due) though the journal has it, and reports
+    /// that.
     fn leave(&mut self) -> Error;
 
     /// Leaves the member for what it has served at a position, or has not, as [`Reader::distrust`] has it.

@@ -397,8 +397,8 @@ impl Engine {
         self.0.replica.as_ref()?.silence()
     }
 
-    /// What the last call of the journal said that failed, while it does not answer as it should; none in a
-    /// single store.
+    /// The error of the last call of the journal that failed, while it does not answer as it should; none in
+    /// a single store.
     pub fn journal_error(&self) -> Option<String> {
         self.0.replica.as_ref()?.last_error()
     }

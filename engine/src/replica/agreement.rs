@@ -19,7 +19,7 @@ use plinth_journal::Position;
 
 use crate::health::Failure;
 
-/// What the newest comparable record of a replica says.
+/// What the newest comparable record of a replica shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opinion {
     /// Its hash was equal at this position.
@@ -29,7 +29,7 @@ enum Opinion {
 }
 
 /// A replica that has proposed nothing for so long has no opinion: it is gone. One that runs renews its
-/// record every few seconds. Those that were wrong, stopped and came back as others do not add up over time.
+/// record every few seconds. Those that were wrong, stopped and returned as others do not add up over time.
 const GONE: Duration = Duration::from_secs(60);
 
 /// The opinions of the others. See the module.
@@ -69,7 +69,7 @@ impl Agreement {
     fn agrees_at(&mut self, replica: ReplicaId, position: Position, now: Instant) {
         self.forget_gone(now);
         let newest = match self.opinions.get(&replica) {
-            // A record that came late, from before it differed.
+            // A record that arrived late, from before it differed.
             Some((Opinion::Differs(first), _)) if position < *first => return,
             Some((Opinion::Agrees(newest), _)) => position.max(*newest),
             _ => position,
@@ -104,7 +104,7 @@ impl Agreement {
         self.forget_gone(now);
         let first = match self.opinions.get(&replica) {
             Some((Opinion::Differs(first), _)) => Some(*first),
-            // A record that came late, of a store that it had before the one that agrees.
+            // A record that arrived late, of a store that it had before the one that agrees.
             Some((Opinion::Agrees(newest), _)) if position <= *newest => return Ok(false),
             _ => None,
         };
@@ -184,7 +184,7 @@ mod tests {
     fn one_that_differs_is_outvoted() {
         let mut agreement = agreement();
         agreement.agrees(ReplicaId(2), Position::new(3));
-        assert_eq!(differ(&mut agreement, 3, 5), Some(true), "what 2 said at 3 says nothing of 5");
+        assert_eq!(differ(&mut agreement, 3, 5), Some(true), "the record of 2 at 3 shows nothing of 5");
         assert!(agreement.check().is_err(), "nobody has answered");
         agreement.agrees(ReplicaId(2), Position::new(5));
         assert!(agreement.check().is_ok());
@@ -193,7 +193,7 @@ mod tests {
         assert!(agreement.check().is_ok());
     }
 
-    /// Two of five come to states of their own at once, and the others have not said anything since.
+    /// Two of five come to states of their own at once, and the others have written no record since.
     #[test]
     fn those_that_agreed_before_are_waited_for() {
         let mut agreement = agreement();

@@ -446,7 +446,7 @@ impl Follower {
         let Some(entry) = open.reader.next(wait)? else {
             let mut end = self.journal.end()?;
             if end < position {
-                // It may be that of one member that has lost what others have. A reader says what is
+                // It may be that of one member that has lost what others have. A reader reports what is
                 // expected.
                 drop(self.journal.read(position.next())?);
                 end = self.journal.end()?;

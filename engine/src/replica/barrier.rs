@@ -76,7 +76,7 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         return Ok(true);
     }
     let (applied, losses) = (shared.anchor().position, shared.losses());
-    // The end is read after they came and before the next ones do: those are in the next round.
+    // The end is read after they arrived and before the next ones do: those are in the next round.
     let end = journal.end();
     shared.heard(Call::Read, end.as_ref().err());
     match end {

@@ -157,7 +157,7 @@ impl AppliedRecords {
 
     /// What an older store of the same cluster has and this one has not, in words: it is of a history in
     /// which records were lost. None where it has all of it, as far as that can be known: of a session that a
-    /// later one has replaced it says no more than that it came before.
+    /// later one has replaced it shows no more than that it was before.
     pub fn lacks(&self, older: &AppliedRecords) -> Option<String> {
         let (new, old) = (&self.0, &older.0);
         if new.anchor.position < old.anchor.position {
@@ -275,7 +275,7 @@ fn continues(
     let (journal, position) = (&*replica.journal, applied.anchor.position);
     let mut end = journal.end()?;
     if end < position {
-        // It may be the end of one member that has lost what others have. A reader says what is expected.
+        // It may be the end of one member that has lost what others have. A reader reports what is expected.
         drop(journal.read(position.next())?);
         end = journal.end()?;
     }

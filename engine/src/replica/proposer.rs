@@ -212,7 +212,7 @@ impl Proposer {
                 if self.shared.anchor().position < *position || self.doubtful.is_some() {
                     return Step::Waiting;
                 }
-                // An append of an earlier process came before it.
+                // An append of an earlier process is before it.
                 self.phase = Phase::New;
                 Step::Done
             }

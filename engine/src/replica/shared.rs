@@ -74,7 +74,7 @@ struct Outage {
     failed: [Option<Instant>; 2],
     /// Why it refuses.
     refusals: [Option<String>; 2],
-    /// What the last call said that failed, and whether a warning has said so.
+    /// The error of the last call that failed, and whether a warning has reported it.
     last: Option<String>,
     is_warned: bool,
 }
@@ -227,7 +227,7 @@ impl Shared {
         self.outage.lock().refusals.iter().flatten().next().cloned()
     }
 
-    /// What the last call of the journal said that failed, while it does not answer as it should.
+    /// The error of the last call of the journal that failed, while it does not answer as it should.
     pub(crate) fn last_error(&self) -> Option<String> {
         self.outage.lock().last.clone()
     }
@@ -286,7 +286,7 @@ impl Shared {
         self.state.lock().failed.clone().unwrap_or(Error::Closed)
     }
 
-    /// Takes the callers of a record that the journal says it has not appended; none when it was applied all
+    /// Takes the callers of a record that the journal reports as not appended; none when it was applied all
     /// the same.
     pub(crate) fn take_refused(&self, sequence: u64) -> Option<Vec<Reply>> {
         self.state.lock().pending.remove(&sequence).map(|pending| pending.replies)
@@ -294,8 +294,8 @@ impl Shared {
 
     /// Takes the callers of a record of this replica that is applied, or void where `is_valid` is not so.
     ///
-    /// Callers are never answered with the outcome of another record than theirs, whatever the journal said
-    /// about its append: those whose sequence another one has used up are answered here.
+    /// Callers are never answered with the outcome of another record than theirs, whatever the journal
+    /// reported about its append: those whose sequence another one has used up are answered here.
     pub(crate) fn take_applied(
         &self,
         session: Session,
@@ -318,7 +318,7 @@ impl Shared {
             self.heard(Call::Append, None);
             return replies;
         }
-        let message = "the journal has appended what it said it had not".to_owned();
+        let message = "the journal has appended a record that it had reported as not appended".to_owned();
         for reply in replies {
             reply.send(Err(Error::OutcomeUnknown { message: message.clone() }));
         }
@@ -379,7 +379,7 @@ impl Shared {
         }
     }
 
-    /// The journal ended at `end` after these readers came: they wait until that is applied.
+    /// The journal ended at `end` after these readers arrived: they wait until that is applied.
     pub(crate) fn confirm(&self, tickets: VecDeque<Arc<Ticket>>, end: Position) {
         let mut state = self.state.lock();
         let outcome = match state.ending() {

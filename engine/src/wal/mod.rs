@@ -160,7 +160,7 @@ fn genuine(records: Vec<Vec<u8>>, sound: &Contents, bytes: usize) -> Vec<Vec<u8>
 ///
 /// Before the first group in a log is acknowledged, the watermark names the log with its length, so where the
 /// sound part has no group that decides. Otherwise a record that was written after a revision behind
-/// `newest`, the last sound one, had become durable says so in its note. Everything that was not synced may
+/// `newest`, the last sound one, had become durable has that in its note. Everything that was not synced may
 /// be there in any part: a sweep's batches, one group, relaxed groups, and all that a replica has applied,
 /// which is applied once more, from its journal.
 fn is_unacknowledged(newest: Option<Revision>, last: Option<Note>, behind: &[Vec<u8>]) -> bool {

@@ -122,7 +122,7 @@ impl ApiError {
     }
 
     /// Whether this server has found that something is not there. A webhook may refuse with any code and
-    /// reason: what it says of an object is not known to be so.
+    /// reason: what it reports of an object is not known to be so.
     pub fn is_not_found(&self) -> bool {
         self.code == 404 && self.given.is_none()
     }
@@ -148,7 +148,7 @@ impl ApiError {
         self
     }
 
-    /// Says which object is concerned; `kind` is upstream's, mostly the plural resource.
+    /// Names the object that is concerned; `kind` is upstream's, mostly the plural resource.
     pub fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
         let details = self.details.get_or_insert_with(Box::default);
         details.group = group.into();

@@ -87,7 +87,7 @@ impl Latencies {
         NAMES.iter().position(|(_, named)| *named == layer).and_then(|place| self.sums.get(place))
     }
 
-    /// Keeps steps from now on, and tells services the value of the header `traceparent`.
+    /// Keeps steps from now on, and sends services the value of the header `traceparent`.
     pub fn trace(&self, traceparent: String) {
         // A request has one trace.
         let _ = self.trace.set(Trace { traceparent, steps: Mutex::default() });

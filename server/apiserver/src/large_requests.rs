@@ -86,7 +86,7 @@ impl Request {
         self.is_large.load(Ordering::Relaxed) || self.long_steps.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns in a poll that has a slot, once it has been said that one is needed.
+    /// Returns in a poll that has a slot, once it is recorded that one is needed.
     async fn polled_with_slot(&self) {
         if !self.has_slot.load(Ordering::Relaxed) {
             tokio::task::yield_now().await;

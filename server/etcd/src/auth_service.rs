@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tonic::Status;
 
-use crate::auth::{is_valid_range, Auth, State, Tokens, Turn, ROOT};
+use crate::auth::{is_valid_range, Auth, QueueKey, State, Tokens, ROOT};
 use crate::errors;
 use crate::permitted::Permitted;
 use crate::wire::auth::{
@@ -140,8 +140,8 @@ impl Permitted {
             if user.options.is_some_and(|options| options.no_password) {
                 return Err(errors::no_password_user());
             }
-            let turn = Turn::Login(self.credentials.peer);
-            if !auth.verify(turn, &password, &user.password).await? {
+            let queue = QueueKey::Login(self.credentials.peer);
+            if !auth.verify(queue, &password, &user.password).await? {
                 tracing::info!(user = name, "password is not that of the user");
                 return Err(errors::auth_failed());
             }
@@ -163,7 +163,7 @@ impl Permitted {
         let options = request.options.unwrap_or_default();
         let password = match options.no_password {
             true => Bytes::new(),
-            false => auth.hash(Turn::Change(self.credentials.peer), request.password).await?,
+            false => auth.hash(QueueKey::Change(self.credentials.peer), request.password).await?,
         };
         let name = request.name;
         self.change(move |state| {
@@ -222,7 +222,7 @@ impl Permitted {
         // An empty one is nobody's, as in etcd.
         let password = match request.password.is_empty() {
             true => Bytes::new(),
-            false => auth.hash(Turn::Change(self.credentials.peer), request.password).await?,
+            false => auth.hash(QueueKey::Change(self.credentials.peer), request.password).await?,
         };
         let name = request.name;
         self.change(move |state| {
@@ -387,21 +387,21 @@ fn hashed_part(password: String) -> Vec<u8> {
 
 impl Auth {
     /// The hash of a password.
-    async fn hash(&self, turn: Turn, password: String) -> Result<Bytes, Status> {
+    async fn hash(&self, queue: QueueKey, password: String) -> Result<Bytes, Status> {
         if password.len() > LONGEST_PASSWORD {
             return Err(errors::password_too_long());
         }
         let cost = self.options.bcrypt_cost;
-        match self.with_processor(turn, move || bcrypt::hash(password, cost)).await? {
+        match self.with_processor(queue, move || bcrypt::hash(password, cost)).await? {
             Ok(hash) => Ok(hash.into_bytes().into()),
             Err(error) => Err(Status::unknown(error.to_string())),
         }
     }
 
     /// Whether a hash is that of a password.
-    async fn verify(&self, turn: Turn, password: &[u8], hash: &Bytes) -> Result<bool, Status> {
+    async fn verify(&self, queue: QueueKey, password: &[u8], hash: &Bytes) -> Result<bool, Status> {
         let (password, hash) = (password.to_owned(), hash.clone());
-        self.with_processor(turn, move || {
+        self.with_processor(queue, move || {
             let hash = std::str::from_utf8(&hash).unwrap_or_default();
             // An error stands for a hash that is none, which no password has.
             bcrypt::verify(password, hash).unwrap_or(false)
@@ -412,10 +412,10 @@ impl Auth {
     /// Runs what takes long, a few at a time. It counts until it has ended, also when its client has left.
     async fn with_processor<T: Send + 'static>(
         &self,
-        turn: Turn,
+        queue: QueueKey,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let one_of_few = self.hashing.acquire(turn).await?;
+        let one_of_few = self.hashing.acquire(queue).await?;
         let worked = tokio::task::spawn_blocking(move || {
             let done = work();
             drop(one_of_few);

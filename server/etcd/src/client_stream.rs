@@ -24,7 +24,7 @@ const ACK: u8 = 1;
 const GO_AWAY: &[u8] = b"\x00\x00\x16\x07\x00\x00\x00\x00\x00\x7f\xff\xff\xff\x00\x00\x00\x0btoo_many_pings";
 /// How long what a refused client sends is discarded: a socket that is closed with unread bytes is reset, and
 /// what was sent before is lost.
-const LINGER: Duration = Duration::from_millis(500);
+const CLOSE_DELAY: Duration = Duration::from_millis(500);
 
 /// What is known of the client's pings.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl<S> ClientStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
-    /// Says why the connection is closed, if nothing else is on its way.
+    /// Sends why the connection is closed, if nothing else is on its way.
     fn refuse(&mut self, cx: &mut Context<'_>) {
         tracing::debug!("connection is closed, its client pings too often");
         if self.sent.is_between_frames() {
@@ -147,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
             let _ = Pin::new(&mut self.stream).poll_write(cx, GO_AWAY);
             let _ = Pin::new(&mut self.stream).poll_flush(cx);
         }
-        self.state = State::Refused { until: Box::pin(sleep(LINGER)) };
+        self.state = State::Refused { until: Box::pin(sleep(CLOSE_DELAY)) };
     }
 
     /// Discards what a refused client sends, until it has had time to read why.

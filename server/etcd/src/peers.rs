@@ -1,5 +1,5 @@
 //! Flags about members of a cluster: there is one member, which has no peers. What a manifest of one member
-//! says is taken; what asks for more is refused. Nothing listens for peers.
+//! reports is taken; what asks for more is refused. Nothing listens for peers.
 
 use crate::options::EtcdOptions;
 use crate::start_error::StartError;

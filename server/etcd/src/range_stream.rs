@@ -41,7 +41,7 @@ struct RangeReader {
     part_bytes: usize,
     /// Keys that were read.
     count: usize,
-    /// The newest revision when the request came.
+    /// The newest revision when the request arrived.
     current: i64,
 }
 

@@ -1,4 +1,4 @@
-//! How a value is stored: one byte that says whether the key is attached to a lease, the lease's id if so,
+//! How a value is stored: one byte that shows whether the key is attached to a lease, the lease's id if so,
 //! and the client's bytes. All else that etcd knows of a key is in the engine's records.
 //!
 //! ```text

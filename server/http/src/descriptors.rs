@@ -33,7 +33,7 @@ pub struct ConnectionLimits {
 
 /// Raises the soft limit of open files to the hard one, and returns how many connections leave enough of them
 /// to the store: of clients `most`, or fewer if the limit requires it, and half of a small limit. `share` is
-/// the part of the process's files that one server of several has, `forwards` says whether requests are
+/// the part of the process's files that one server of several has, `forwards` is whether requests are
 /// forwarded to other servers.
 pub fn connection_limits(most: usize, share: Option<u64>, forwards: bool) -> ConnectionLimits {
     let limit = getrlimit(Resource::Nofile);
@@ -44,7 +44,7 @@ pub fn connection_limits(most: usize, share: Option<u64>, forwards: bool) -> Con
 }
 
 impl ConnectionLimits {
-    /// Says that there are fewer connections of clients than the `most` that were asked for.
+    /// Warns when there are fewer connections of clients than the `most` that are configured.
     pub fn warn_below(&self, most: usize) {
         if self.accepted < most {
             tracing::warn!(

@@ -27,7 +27,7 @@ pub struct Deletion {
     pub mark: fn(object: &mut Value, request: &DeletionRequest) -> bool,
     /// Whether anything but finalizers still holds an object that is being deleted.
     pub is_held: fn(object: &Value) -> bool,
-    /// Whether the first request only marks an object, whatever it says.
+    /// Whether the first request only marks an object, whatever its options are.
     pub is_always_marked_first: bool,
 }
 

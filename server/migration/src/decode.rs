@@ -151,7 +151,7 @@ impl Decoder {
         self.decode_as(entry, Form::AsConfigured)
     }
 
-    /// As [`Decoder::decode`], of a value that is not encrypted, whatever the configuration says.
+    /// As [`Decoder::decode`], of a value that is not encrypted, whatever the configuration is.
     pub(crate) fn decode_plain(&self, entry: &SourceEntry) -> Result<Decoded, Refusal> {
         self.decode_as(entry, Form::Plain)
     }
@@ -179,7 +179,7 @@ impl Decoder {
     }
 
     /// The tree of an object of a built-in kind in its storage version, with defaults: kube-apiserver fills
-    /// in those when it reads. In canonical form, whichever way it came.
+    /// in those when it reads. In canonical form, whichever way it was stored.
     fn builtin_tree(
         &self,
         resource: &ResourceType,

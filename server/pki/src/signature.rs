@@ -146,7 +146,8 @@ mod tests {
         CertificateRequest::read(&std::fs::read(path).unwrap()).map_err(|error| error.to_string())
     }
 
-    /// Requests that OpenSSL made, and what kube-apiserver says of them; of the last three it says nothing.
+    /// Requests that OpenSSL made, and what kube-apiserver reports of them; of the last three it reports
+    /// nothing.
     #[test]
     fn requests_by_table() {
         const UNIMPLEMENTED: Result<(), &str> = Err("x509: cannot verify signature: algorithm unimplemented");

@@ -156,7 +156,7 @@ impl Restored {
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        // It cannot be removed: it is a copy, and its name says of what.
+        // It cannot be removed: it is a copy, and its name shows of what.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((options.secure_port, controllers(&options).as_str()), (6444, ""));
         let options = serve(&["/usr/local/bin/kube-apiserver"], &[("PLINTH_SECURE_PORT", "6445")]);
         assert_eq!((options.secure_port, controllers(&options).as_str()), (6445, ""));
-        // Whoever wants controllers says so.
+        // Whoever wants controllers sets the flag.
         let options = serve(&["kube-apiserver", "--controllers=*"], &[]);
         assert_eq!(controllers(&options), "*");
         let options = serve(&["kube-apiserver"], &[("PLINTH_CONTROLLERS", "*")]);

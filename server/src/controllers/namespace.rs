@@ -242,7 +242,7 @@ async fn empty(server: &Arc<Server>, namespace: &TerminatingObject) -> Result<Co
     Ok(contents)
 }
 
-/// Says in the conditions of the namespace what holds it. One that goes without delay gets none.
+/// Sets the conditions of the namespace to what holds it. One that goes without delay gets none.
 async fn report(
     server: &Arc<Server>,
     terminating: &TerminatingObject,

@@ -13,7 +13,7 @@ use plinth_apiserver::private_files;
 /// Name of the file in a data directory.
 pub const FILE: &str = files::PEERS;
 
-/// Writes the file, unless it says so already.
+/// Writes the file, unless it has that content already.
 ///
 /// # Errors
 /// When it cannot be written.

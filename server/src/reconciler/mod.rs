@@ -80,7 +80,7 @@ impl<K> Start<K> {
         self.subscribe(server, Subscribe::new(prefix_range(prefix.as_bytes())).after(after))
     }
 
-    /// Watches what `subscribe` says.
+    /// Watches what `subscribe` returns.
     pub(crate) fn subscribe(mut self, server: &Server, subscribe: Subscribe) -> Result<Start<K>, ApiError> {
         self.feeds.push(server.store.engine().subscribe(subscribe)?);
         Ok(self)

@@ -40,7 +40,7 @@ pub fn download(
     let downloaded = server.call(method, path, "", &mut sender);
     drop(sender);
     let unpacked = unpacking.join().unwrap_or_else(|_| Err(io::Error::other("unpacking panicked")));
-    // A download fails by the unpacking that has failed; anything else it says itself.
+    // A download fails by the unpacking that has failed; anything else it returns itself.
     match (downloaded, unpacked) {
         (Err(ClientError::Write(_)), Err(error)) | (Ok(_), Err(error)) => {
             Err(DownloadError::Checkpoint(error))

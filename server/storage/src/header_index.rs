@@ -287,7 +287,7 @@ mod tests {
         for n in 100..200 {
             put(&engine, &format!("pods/{n:03}"), if n == 150 { "rare" } else { "common" });
         }
-        // The ring does not reach back so far: either all of it was read by now, or nothing is said.
+        // The ring does not reach back so far: either all of it was read by now, or nothing is known.
         if let Some(found) = find(&headers, &engine, "pods/", "rare") {
             assert_eq!(found, ["pods/150"]);
         }

@@ -1,4 +1,4 @@
-//! How JSON becomes messages: what a table of members says, and the walk that follows it.
+//! How JSON becomes messages: what a table of members defines, and the walk that follows it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

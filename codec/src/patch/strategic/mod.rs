@@ -13,7 +13,7 @@
 //! | `$deleteFromPrimitiveList/f: [..]` | these scalars leave list `f` |
 //!
 //! Merged lists keep the server's order among elements that the patch does not name and the patch's order
-//! among those that it names; new elements come first unless `$setElementOrder` says where.
+//! among those that it names; new elements come first unless `$setElementOrder` gives their places.
 //!
 //! `order` has the ordering of lists, `restore` upstream's errors for values of wrong types in the result,
 //! this file the merge.

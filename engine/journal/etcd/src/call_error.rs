@@ -1,4 +1,4 @@
-//! [`CallError`]: why a call of etcd failed, and what a status says of a request.
+//! [`CallError`]: why a call of etcd failed, and what a status means for a request.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub(crate) enum CallError {
     Unusable(String),
     /// Nothing is known of its outcome.
     Unknown(String),
-    /// The user may not do this, or is not the one that it says. Nothing was made.
+    /// The user may not do this, or is not the one that it claims to be. Nothing was made.
     Denied(String),
     /// etcd will not do this as long as it, or the options, are what they are.
     Refused(String),
@@ -86,10 +86,10 @@ pub(crate) fn is_token_old(status: &Status) -> bool {
     [message::INVALID_TOKEN, message::OLD_AUTH_REVISION].iter().any(|old| status.message().ends_with(old))
 }
 
-/// What a status says of the request. That it changed nothing is believed of messages that etcd answers with
-/// before it hands a request to its log, or applies it; any other answer may come from behind that, or from
-/// something between. So "database space exceeded" leaves the outcome open: a member answers with it before
-/// the request is in the log, and after it was applied (etcd's `quotaApplierV3`).
+/// What a status means for the request. That it changed nothing is believed of messages that etcd answers
+/// with before it hands a request to its log, or applies it; any other answer may come from behind that, or
+/// from something between. So "database space exceeded" leaves the outcome open: a member answers with it
+/// before the request is in the log, and after it was applied (etcd's `quotaApplierV3`).
 pub(crate) fn classify(status: &Status, address: &str) -> CallError {
     let text = format!("{address}: {}", describe(status));
     if let Some(connect) = source::<ConnectError>(status) {

@@ -54,8 +54,8 @@ impl Shared {
         mut doubts: Vec<(usize, Doubt)>,
     ) -> Result<Survey, CallError> {
         let mut sound = Vec::new();
-        let asked = doubts.first().map(|(member, _)| *member);
-        for member in self.client.in_turn().filter(|member| Some(*member) != asked) {
+        let doubted = doubts.first().map(|(member, _)| *member);
+        for member in self.client.in_turn().filter(|member| Some(*member) != doubted) {
             match self.inspect(member, known, expected) {
                 Ok(Ok(newest)) => sound.push(newest),
                 Ok(Err(doubt)) => doubts.push((member, doubt)),
@@ -77,7 +77,7 @@ impl Shared {
         known: KeyRevisions,
         expected: u64,
     ) -> Result<Result<Newest, Doubt>, CallError> {
-        // Of one revision. The marker says that it is this journal still.
+        // Of one revision. The marker shows that it is this journal still.
         let success = vec![range(&self.log, true), range(&self.marker, false)];
         let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
@@ -362,7 +362,7 @@ mod tests {
         }
     }
 
-    /// The marker was removed, and put back: who comes late with what was before says nothing of now.
+    /// The marker was removed, and put back: a late answer with what was before shows nothing of now.
     #[test]
     fn a_marker_that_was_found_again_stays_found() {
         let members = members([5]);

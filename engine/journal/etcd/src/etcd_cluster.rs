@@ -35,9 +35,9 @@ impl Client {
         self.etcd_cluster(member) == self.etcd_cluster.load(Ordering::Relaxed)
     }
 
-    /// Notes what the header of an answer says, and refuses one of another etcd cluster: only that member as
-    /// long as others may be of the right one, which a minority does not make up that has not answered
-    /// lately.
+    /// Records what the header of an answer reports, and refuses one of another etcd cluster: only that
+    /// member as long as others may be of the right one, which a minority does not make up that has not
+    /// answered lately.
     pub(crate) fn note(&self, member: usize, header: Option<&ResponseHeader>) -> Result<(), CallError> {
         header.map_or(Ok(()), |header| self.note_at(member, header, Instant::now()))
     }
@@ -56,7 +56,7 @@ impl Client {
         let text =
             format!("{} is of the etcd cluster {found:x}, and the journal is in {right:x}", answered.address);
         self.leave(member);
-        // What a member was before the right cluster answered says nothing: it may be of that one again.
+        // What a member was before the right cluster answered means nothing: it may be of that one again.
         let heard = *self.heard.lock();
         let is_since = |at: Instant| heard.is_none_or(|heard| at > heard);
         let others = self.members.iter().filter(|member| member.other.lock().is_some_and(is_since)).count();

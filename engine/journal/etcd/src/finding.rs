@@ -1,6 +1,6 @@
-//! Finding the journal in etcd: at one member after the other, as what a single one says may be its own.
+//! Finding the journal in etcd: at one member after the other, as what a single one reports may be its own.
 //!
-//! A member may have been emptied, be another etcd's, or have a key damaged. What it says ends nothing: a
+//! A member may have been emptied, be another etcd's, or have a key damaged. What it reports ends nothing: a
 //! member that has the journal is believed where most have the same, or no other one has this journal
 //! otherwise, and that it is not there, or is another one's, most have to say.
 
@@ -113,7 +113,9 @@ impl Shared {
                 _ => return Err(failed.unwrap_or_else(too_few)),
             }
         }
-        Err(Error::Unavailable { message: "a key of etcd came and went".to_owned() })
+        Err(Error::Unavailable {
+            message: "a key of the journal in etcd was created and deleted meanwhile".to_owned(),
+        })
     }
 
     /// What a member has of the journal.
@@ -135,7 +137,7 @@ impl Shared {
 
     /// What the other members say of the journal that one has. Who has this journal with other revisions of
     /// the keys, or in another etcd, has another one, a copy of it: what is appended to either is not in the
-    /// other. An etcd that has nothing of the journal says nothing of the one that has.
+    /// other. An etcd that has nothing of the journal shows nothing of the one that has.
     fn others_on(&self, member: usize, found: KeyRevisions) -> Opinion {
         let (etcd_cluster, members) = (self.client.etcd_cluster(member), self.client.members());
         let is_most = |count: usize| count * 2 > members;

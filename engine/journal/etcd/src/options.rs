@@ -47,7 +47,7 @@ pub struct OptionsError {
 }
 
 impl EtcdOptions {
-    /// The largest record unless an option says otherwise: what etcd's default limit leaves.
+    /// The largest record unless option sets another: what etcd's default limit leaves.
     pub const DEFAULT_MAX_RECORD_BYTES: usize = (1 << 20) + (384 << 10);
 
     /// Reads `etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX`.

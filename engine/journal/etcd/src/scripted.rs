@@ -188,8 +188,8 @@ impl ScriptedStore {
             let message = "etcdserver: mvcc: required revision is a future revision";
             return Err(Status::out_of_range(message));
         }
-        let is_asked = |key: &Bytes| !request.range_end.is_empty() || *key == request.key;
-        let mut kvs: Vec<KeyValue> = self.keys.values().filter(|kv| is_asked(&kv.key)).cloned().collect();
+        let is_requested = |key: &Bytes| !request.range_end.is_empty() || *key == request.key;
+        let mut kvs: Vec<KeyValue> = self.keys.values().filter(|kv| is_requested(&kv.key)).cloned().collect();
         if let (Some(kv), 1..) = (kvs.first_mut(), request.revision) {
             kv.version -= kv.mod_revision - request.revision;
             kv.mod_revision = request.revision;

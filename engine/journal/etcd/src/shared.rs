@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
     pub was_known: AtomicBool,
-    /// What the members have said of it.
+    /// What the members have reported of it.
     pub review: Review,
     pub log_created: AtomicI64,
     /// The newest position that was read or answered: no member that has all records ends before it, unless

@@ -17,7 +17,7 @@ pub(crate) struct EtcdTail {
     watch: Watch,
     /// Bytes that its member had sent when they were looked at last.
     received: u64,
-    /// The member that has said last where the journal ends.
+    /// The member that has reported last where the journal ends.
     ended_by: Option<usize>,
     /// The position that is due from etcd.
     due: Position,

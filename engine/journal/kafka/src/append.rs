@@ -1,4 +1,4 @@
-//! Appends: what an answer, or none, says about the record.
+//! Appends: what an answer, or none, means for the record.
 
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ impl Shared {
         }
     }
 
-    /// What an error in the answer to an append says about the record. Where a broker may have appended it
+    /// What an error in the answer to an append means for the record. Where a broker may have appended it
     /// before that error, nothing is known.
     fn not_appended(&self, topic: &Topic, leader: &Leader, produced: &Produced, size: usize) -> Error {
         let why = produced.message.clone().unwrap_or_else(|| error_name(produced.error));

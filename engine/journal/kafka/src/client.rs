@@ -39,7 +39,7 @@ pub(crate) struct Client {
     topic: Mutex<Option<TopicId>>,
     /// Topics of the name that are not the journal's, as far as that is looked for.
     rejected: Mutex<BTreeSet<TopicId>>,
-    /// The brokers that are up, as one of them has said; once the topic was found, one that knows it.
+    /// The brokers that are up, as one of them has reported; once the topic was found, one that knows it.
     brokers: Mutex<BTreeMap<i32, String>>,
     /// When brokers, by address, have not answered.
     silent: Mutex<BTreeMap<String, Instant>>,

@@ -172,7 +172,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to a broker and tells it who this is.
+    /// Connects to a broker and authenticates.
     pub(crate) fn connect(
         address: &str,
         security: &Security,
@@ -223,7 +223,7 @@ impl Connection {
         let user = match &security.user {
             Some(user) => user,
             None => {
-                // A listener without users says that this makes no sense, and one with users says which
+                // A listener without users refuses the request, and one with users returns which
                 // mechanisms there are, where any other call would just end the connection.
                 let (error, mut mechanisms) = self.handshake("", deadline)?;
                 mechanisms.sort();

@@ -106,7 +106,7 @@ impl Shared {
             return Ok(());
         }
         let topic = self.known()?;
-        // The newest record stays: it says whose journal this is.
+        // The newest record stays: its key names the cluster of this journal.
         let kept = before.min(self.end_of(&topic)?);
         let Some(offset) = kept.get().checked_sub(1).and_then(|offset| i64::try_from(offset).ok()) else {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Who leads the partition, and where it ends for certain.
 //!
-//! A leader that was paused or cut off answers as one until it has heard of its successor. So what it says is
-//! the end of the journal only if it leads still, and that is what other replicas of the partition confirm:
-//! a record can be read or answered for under a later leader only when that many of them follow it
+//! A leader that was paused or cut off answers as one until it has heard of its successor. So what it reports
+//! is the end of the journal only if it leads still, and that is what other replicas of the partition
+//! confirm: a record can be read or answered for under a later leader only when that many of them follow it
 //! (`min.insync.replicas`) that one of those who were asked would have known. Why that is enough:
 //! `docs/design/0033-journal-on-kafka.md`. How many replicas there are is asked beside it: a partition may
 //! grow under one leader, and whoever asks may have heard nothing of it.
@@ -31,12 +31,12 @@ struct Quorum {
     leader: i32,
     epoch: i32,
     min_in_sync: usize,
-    /// All brokers that have the partition, as far as any has said that knows this leader.
+    /// All brokers that have the partition, as far as any that knows this leader has reported.
     replicas: BTreeSet<i32>,
-    /// Whether the leader has said which these are.
+    /// Whether the leader has reported which these are.
     is_described: bool,
     /// Other replicas that were asked, and how many of them will not answer.
-    asked: BTreeSet<i32>,
+    queried: BTreeSet<i32>,
     failed: usize,
     confirmed: usize,
 }
@@ -49,7 +49,7 @@ impl Quorum {
             min_in_sync,
             replicas: leader.replicas.iter().copied().collect(),
             is_described: false,
-            asked: BTreeSet::new(),
+            queried: BTreeSet::new(),
             failed: 0,
             confirmed: 0,
         }
@@ -181,17 +181,18 @@ impl Shared {
         Err(failed)
     }
 
-    /// What a leader says is the end, confirmed by enough other replicas that it leads.
+    /// What a leader reports as the end, confirmed by enough other replicas that it leads.
     fn confirmed_end(&self, topic: &Topic, leader: &Leader) -> Result<i64> {
         // Both are asked after the call began, so what they know is not older.
         let body = wire::list_offsets(&self.topic, leader.epoch, Place::End);
-        let mut asked = self.client.open(&leader.address).map_err(CallError::of_reading)?;
-        asked.send(wire::LIST_OFFSETS, &body).map_err(CallError::of_reading)?;
+        let mut connection = self.client.open(&leader.address).map_err(CallError::of_reading)?;
+        connection.send(wire::LIST_OFFSETS, &body).map_err(CallError::of_reading)?;
         self.confirm(topic, leader)?;
-        let answer = asked.receive(Instant::now() + CALL_TIMEOUT).map_err(CallError::of_reading)?;
-        let answer = answer.ok_or_else(|| asked.silent(CALL_TIMEOUT).of_reading())?;
-        let listed = ListedOffset::decode(answer).map_err(|error| asked.malformed(error).of_reading())?;
-        self.client.keep(asked);
+        let answer = connection.receive(Instant::now() + CALL_TIMEOUT).map_err(CallError::of_reading)?;
+        let answer = answer.ok_or_else(|| connection.silent(CALL_TIMEOUT).of_reading())?;
+        let listed =
+            ListedOffset::decode(answer).map_err(|error| connection.malformed(error).of_reading())?;
+        self.client.keep(connection);
         self.listed(leader, listed)
     }
 
@@ -233,9 +234,9 @@ impl Shared {
         let mut hedges = 0;
         loop {
             let mut others = self.witnesses(&quorum).into_iter();
-            while quorum.asked.len() < quorum.needed() + quorum.failed + hedges {
+            while quorum.queried.len() < quorum.needed() + quorum.failed + hedges {
                 let Some(broker) = others.next() else { break };
-                quorum.asked.insert(broker);
+                quorum.queried.insert(broker);
                 match self.ask_broker_for_leader(broker) {
                     Ok(connection) => waiting.push((broker, connection)),
                     Err(error) => {
@@ -311,7 +312,7 @@ impl Shared {
     /// The replicas that were not asked yet, that which has answered last first.
     fn witnesses(&self, quorum: &Quorum) -> Vec<i32> {
         let last = self.leader.lock().witness;
-        let is_left = |broker: &&i32| **broker != quorum.leader && !quorum.asked.contains(*broker);
+        let is_left = |broker: &&i32| **broker != quorum.leader && !quorum.queried.contains(*broker);
         let mut others: Vec<i32> = quorum.replicas.iter().filter(is_left).copied().collect();
         let is_silent =
             |broker| self.client.address(broker).is_none_or(|address| self.client.is_silent(&address));
@@ -364,7 +365,7 @@ fn position(offset: i64) -> Result<Position> {
     match u64::try_from(offset) {
         Ok(offset) => Ok(Position::new(offset)),
         Err(_) => {
-            Err(Error::Unavailable { message: format!("Kafka says that the journal ends at {offset}") })
+            Err(Error::Unavailable { message: format!("Kafka reports the end of the journal at {offset}") })
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the journal.
 //!
 //! A position is an offset plus one. An append is answered when all replicas in sync have it, two of three
-//! at least. A reader fetches from the leader. The end is what the leader says, once other replicas have
+//! at least. A reader fetches from the leader. The end is what the leader reports, once other replicas have
 //! confirmed that it leads still. Why it is built like this and what was refused:
 //! `docs/design/0033-journal-on-kafka.md`.
 //!

@@ -77,7 +77,7 @@ pub struct OptionsError {
 }
 
 impl KafkaOptions {
-    /// The largest record unless an option says otherwise: room for several of the largest objects.
+    /// The largest record unless option sets another: room for several of the largest objects.
     pub const DEFAULT_MAX_RECORD_BYTES: usize = 8 << 20;
 
     /// Reads `kafka://HOST:PORT,HOST:PORT,HOST:PORT/TOPIC`.

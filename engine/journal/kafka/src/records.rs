@@ -31,7 +31,7 @@ const PREFIX: usize = 12;
 const CONTROL: i16 = 1 << 5;
 const COMPRESSION: i16 = 0b111;
 
-/// What the key of a record says before the cluster.
+/// What the key of a record has before the cluster.
 const MARKER: &str = "plinth journal, format 1, cluster ";
 
 /// The key of each record of a cluster.
@@ -48,7 +48,7 @@ fn cluster_after(prefix: &str, key: &[u8]) -> Option<ClusterId> {
     std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.parse().ok()
 }
 
-/// What the key of the record that founds a journal says before the cluster.
+/// What the key of the record that founds a journal has before the cluster.
 const FOUNDER: &str = "plinth journal, format 1, founded by cluster ";
 
 /// The key of the record with which a cluster founds its journal.

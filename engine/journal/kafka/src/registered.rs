@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::wire::{View, DESCRIBE_CLUSTER};
 
 impl Shared {
-    /// How many brokers Kafka has, as one of those says that are up.
+    /// How many brokers Kafka has, as one of those that are up reports.
     pub(crate) fn registered_brokers(&self, view: &View) -> Result<usize> {
         let body = describe_cluster();
         let mut failed = CallError::NotMade("no broker of Kafka is up".to_owned());

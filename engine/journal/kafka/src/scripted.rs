@@ -217,7 +217,7 @@ pub(crate) fn settings(values: &[(&str, String)]) -> Vec<u8> {
     out.0
 }
 
-/// The offset that a broker says is the end.
+/// The offset that a broker reports as the end.
 pub(crate) fn listed(offset: i64) -> Vec<u8> {
     let mut out = Encoder::default();
     out.i32(0);

@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub max_record_bytes: usize,
     pub cluster: ClusterId,
     pub founding: Founding,
-    /// The key of each record, which says what it is and whose.
+    /// The key of each record, which names its format and its cluster.
     pub key: Bytes,
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
@@ -67,7 +67,7 @@ pub(crate) struct SuspectRecord {
 /// The topic, once it was found to be one that this journal may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Topic {
-    /// It tells the topic from any other that ever has the same name.
+    /// It distinguishes the topic from any other that ever has the same name.
     pub id: TopicId,
     /// Replicas that have a record before its append is answered.
     pub min_in_sync: usize,

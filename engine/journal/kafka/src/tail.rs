@@ -109,7 +109,7 @@ impl KafkaTail {
         for record in records {
             match self.take_record(record) {
                 Ok(()) => {}
-                // What came before it is good. The next fetch begins with what is not.
+                // What is before it is good. The next fetch begins with what is not.
                 Err(_) if !self.ready.is_empty() => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -128,7 +128,7 @@ impl KafkaTail {
         let bytes = if record.key == self.shared.key {
             record.value
         } else if records::founder_of(&record.key).is_some() {
-            // Of the cluster whose journal this is, or of one that came too late.
+            // Of the cluster whose journal this is, or of one that was too late.
             records::void(self.shared.cluster)
         } else {
             return Err(self.foreign(position, &record.key));

@@ -32,7 +32,7 @@ fn unavailable<T>(message: String) -> Result<T> {
     Err(Error::Unavailable { message })
 }
 
-/// What a broker says about an error.
+/// The text that a broker returns with an error.
 fn why(message: Option<String>, error: i16) -> String {
     message.filter(|message| !message.is_empty()).unwrap_or_else(|| error_name(error))
 }
@@ -89,7 +89,7 @@ impl Shared {
         let key = records::founding_key(self.cluster);
         match self.append_with(topic, leader, &key, &Bytes::new()) {
             Ok(_) => {}
-            // It may come into the log later. The next time the first record tells.
+            // It may come into the log later. The next time the first record shows it.
             Err(Error::OutcomeUnknown { message }) => return unavailable(message),
             Err(error) => return Err(error),
         }
@@ -310,8 +310,8 @@ impl Shared {
 
     /// Refuses a topic that is not this cluster's, by its newest record. Readers check every other one.
     ///
-    /// Records of clusters that came too late to found a journal here tell nothing: the one before counts.
-    /// The first of all tells whose the topic is.
+    /// Records of clusters that were too late to found a journal here are ignored: the one before counts.
+    /// The first of all shows whose the topic is.
     fn owner(&self, topic: &Topic, leader: &Leader) -> Result<Owner> {
         let oldest = self.offset_at(leader, Place::Oldest)?;
         let end = self.offset_at(leader, Place::End)?;
@@ -336,7 +336,7 @@ impl Shared {
                 Some(key) if records::founder_of(&key).is_some() && offset > 0 => {}
                 Some(key) if records::founder_of(&key).or(records::cluster_of(&key)).is_some() => {
                     return refused(format!(
-                        "the record at offset {offset} of topic {name:?} says {:?} where {:?} is due: the topic is \
+                        "the record at offset {offset} of topic {name:?} has the key {:?} where {:?} is due: the topic is \
                          another cluster's; use another topic, or join that cluster in an empty data directory",
                         String::from_utf8_lossy(&key),
                         String::from_utf8_lossy(&self.key)

@@ -19,7 +19,7 @@ pub(crate) const PRODUCE: Api = api(0, 13, "Produce");
 pub(crate) const FETCH: Api = api(1, 13, "Fetch");
 pub(crate) const LIST_OFFSETS: Api = api(2, 7, "ListOffsets");
 pub(crate) const METADATA: Api = api(3, 12, "Metadata");
-/// The first version that tells of brokers that are fenced, which those are that are down.
+/// The first version that reports brokers that are fenced, which those are that are down.
 pub(crate) const DESCRIBE_CLUSTER: Api = api(60, 2, "DescribeCluster");
 pub(crate) const SASL_HANDSHAKE: Api = Api { is_flexible: false, ..api(17, 1, "SaslHandshake") };
 /// Understood by every broker, whatever else it does.
@@ -29,7 +29,7 @@ pub(crate) const DELETE_RECORDS: Api = api(21, 2, "DeleteRecords");
 pub(crate) const DESCRIBE_CONFIGS: Api = api(32, 4, "DescribeConfigs");
 pub(crate) const SASL_AUTHENTICATE: Api = api(36, 2, "SaslAuthenticate");
 
-/// What a broker must offer. The first one came last, with Kafka 4.1.
+/// What a broker must offer. The first one is the newest, of Kafka 4.1.
 pub(crate) const NEEDED: [Api; 8] = [
     PRODUCE,
     FETCH,
@@ -342,7 +342,7 @@ pub(crate) fn create_topic(
     out.0
 }
 
-/// An error, and what a broker says about it.
+/// An error, and the text that a broker returns with it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub error: i16,

@@ -41,13 +41,13 @@ pub const OWN_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Context {
     /// What all requests share.
     pub server: Arc<Server>,
-    /// What is served, as of when the request came.
+    /// What is served, as of when the request arrived.
     pub registry: Arc<Registry>,
     /// Group, version, resource, names and verb, as they were authorized.
     pub info: Authorized,
     /// Query parameters.
     pub query: Query,
-    /// The query as it came, for what negotiation reads.
+    /// The query as it was sent, for what negotiation reads.
     pub raw_query: Option<String>,
     /// Headers of the request, those of credentials included.
     pub headers: HeaderMap,
@@ -67,7 +67,7 @@ pub struct Context {
     pub method: Method,
     /// See `method`.
     pub uri: Uri,
-    /// The HTTP version that the request came in.
+    /// The HTTP version of the request.
     pub protocol: Version,
     /// What the client is to be warned of.
     pub warnings: Warnings,

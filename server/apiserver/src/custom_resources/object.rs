@@ -193,7 +193,7 @@ fn set_type(definition: &Definition, tree: &mut Value, version: &DefinitionVersi
     }
 }
 
-/// Brings a stored tree to what its own version's schema says.
+/// Brings a stored tree to what its own version's schema requires.
 fn complete_stored(
     definition: &Definition,
     version: &DefinitionVersion,

@@ -76,7 +76,7 @@ pub async fn dial(
         return Err(ConnectError::NotAllowed);
     }
     let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
-    // A request, or a typed key, must not wait for the one before it; a machine that is gone says nothing.
+    // A request, or a typed key, must not wait for the one before it; a machine that is gone sends nothing.
     prepare_outgoing_socket(&stream).map_err(failed)?;
     Ok(stream)
 }

@@ -36,7 +36,7 @@ const CROSS_ORIGIN: [&str; 4] = [
     "access-control-allow-origin",
 ];
 
-/// Whether `Connection` says that `Upgrade` concerns it (k8s.io/streaming `pkg/httpstream`,
+/// Whether `Connection` lists `Upgrade` (k8s.io/streaming `pkg/httpstream`,
 /// `IsUpgradeRequest`).
 fn names_upgrade(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
@@ -68,7 +68,7 @@ pub(crate) fn dashed(name: &HeaderName) -> Cow<'_, str> {
     }
 }
 
-/// Whether a header says what a proxy has seen, to a server that takes `_` for `-`.
+/// Whether a header has what a proxy has seen, to a server that takes `_` for `-`.
 pub(crate) fn is_forwarded_in_disguise(name: &HeaderName) -> bool {
     name.as_str().contains('_') && dashed(name).starts_with("x-forwarded-")
 }
@@ -139,7 +139,7 @@ pub(crate) trait RequestConnection: Send {
 /// The body of another server's response, read as the client reads ours; if it is cut off, so is ours.
 pub struct ForwardedBody {
     body: Incoming,
-    /// Whether it has said that it has ended.
+    /// Whether it has reported its end.
     has_ended: bool,
     /// When it is cut off.
     deadline: Option<Pin<Box<Sleep>>>,

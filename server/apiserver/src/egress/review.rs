@@ -1,8 +1,8 @@
 //! Answers of webhooks, as upstream's client decodes them: JSON of a kind that was asked for, with fields of
 //! the types that this kind has.
 //!
-//! A field of another type is an error and never one that is absent: an answer says who somebody is and what
-//! is allowed. Upstream: k8s.io/client-go `rest` (`Result.Into`), k8s.io/apimachinery
+//! A field of another type is an error and never one that is absent: an answer decides who somebody is and
+//! what is allowed. Upstream: k8s.io/client-go `rest` (`Result.Into`), k8s.io/apimachinery
 //! `pkg/runtime/serializer/json`.
 
 use plinth_codec::json::{self, DecodeOptions};
@@ -49,11 +49,11 @@ pub fn conform_review(
 ) -> Result<Value, ReviewError> {
     let given = |key: &str| answer.str_at(&[key]).unwrap_or_default();
     let (found, found_kind) = (given("apiVersion"), given("kind"));
-    let is_asked = (found.is_empty() || found.split_once('/') == Some((group, version)))
+    let is_expected = (found.is_empty() || found.split_once('/') == Some((group, version)))
         && (found_kind.is_empty() || found_kind == kind);
     let builtin = schema::builtin();
-    let asked = is_asked.then(|| schema::GVK::new(group, version, kind));
-    let root = asked.and_then(|asked| builtin.kind(&asked));
+    let expected = is_expected.then(|| schema::GVK::new(group, version, kind));
+    let root = expected.and_then(|kind| builtin.kind(&kind));
     let Some(root) = root else {
         let (found, found_kind) = (found.to_owned(), found_kind.to_owned());
         return Err(ReviewError::Kind { kind, group, found_kind, found });

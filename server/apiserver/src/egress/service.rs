@@ -51,7 +51,7 @@ pub struct Service {
     in_flight: Semaphore,
 }
 
-/// What a kubeconfig says.
+/// The content of a kubeconfig.
 struct Loaded {
     client: Client,
     path: Uri,
@@ -90,7 +90,7 @@ impl Service {
         })
     }
 
-    /// What its kubeconfig says now. While that cannot be read, what it said before.
+    /// The content of its kubeconfig; while that cannot be read, the previous one.
     async fn loaded(&self) -> Arc<Loaded> {
         let before = self.loaded.read().clone();
         let is_due = {
@@ -118,7 +118,7 @@ impl Service {
                 loaded
             }
             Ok(Some(Err(error))) => {
-                tracing::warn!(%error, "kubeconfig has changed and cannot be read; what it said before stays in use");
+                tracing::warn!(%error, "kubeconfig has changed and cannot be read; its previous content stays in use");
                 before
             }
             Ok(None) | Err(_) => before,

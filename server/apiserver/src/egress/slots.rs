@@ -60,7 +60,7 @@ impl SharedSlots {
         SharedSlots::new(requests, count - requests)
     }
 
-    /// A slot for a request of `user`, who is counted as [`User::counted_as`] says.
+    /// A slot for a request of `user`, who is counted as [`User::counted_as`] returns.
     pub(crate) fn take(&self, user: &User, is_long_running: bool) -> Option<Slot> {
         let slots = if is_long_running { &self.long_running } else { &self.requests };
         slots.take(&user.counted_as(), user.is_in(MASTERS_GROUP))

@@ -107,7 +107,7 @@ async fn find(server: &Arc<Server>, credential: &JoinCredential) -> Result<JoinS
         tracing::warn!(token = credential.id(), error = error.message, "join token refused");
         refused()
     };
-    // Of every token alike, so that the answer while the journal is away says nothing of this one.
+    // Of every token alike, so that the answer while the journal is away reveals nothing of this one.
     server.store.reach_most_recent(Instant::now().checked_add(LAG)).await?;
     let record = server.store.newest(key).await.map_err(unreadable)?.ok_or_else(refused)?;
     let restored = server.store.engine().restored().map_err(ApiError::from)?;

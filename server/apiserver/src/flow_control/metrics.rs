@@ -76,7 +76,7 @@ impl FlowMetrics {
             )?,
             queue_length: distribution(
                 "request_queue_length_after_enqueue",
-                "Length of the queue that a request came into, with it.",
+                "Length of the queue after a request was added to it.",
                 SCHEMA,
                 LENGTHS,
             )?,

@@ -220,7 +220,7 @@ async fn delete_once(
     if let Some(metadata) = new.object_at_mut(&["metadata"]) {
         metadata.remove("resourceVersion");
     }
-    // Of what goes, the answer to a custom resource's deletion says the UID alone: it is not converted.
+    // Of what goes, the answer to a custom resource's deletion has the UID alone: it is not converted.
     let is_shown = keep || !cx.resource.is_custom();
     let commit = Commit {
         key: object_key.clone(),
@@ -369,7 +369,7 @@ pub(super) async fn delete_collection(
                     Ok(_) => {}
                     // Deleted concurrently.
                     Err(error) if error.is_not_found() => {}
-                    // It says that nothing was written, which is so for one object and not for all.
+                    // It means that nothing was written, which is so for one object and not for all.
                     Err(error) if error.code == 503 && is_begun => return Err(ApiError::timeout()),
                     Err(error) => return Err(error),
                 }

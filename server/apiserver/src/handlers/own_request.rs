@@ -120,7 +120,7 @@ pub(super) fn done(cx: &Context) -> Result<Response<Body>, ApiError> {
     respond_status(&cx.representation(Shape::Object)?, StatusCode::OK, &status.into())
 }
 
-/// The recorder of a request, as one that came over loopback and was allowed.
+/// The recorder of a request, as one that arrived over loopback and was allowed.
 fn recorder(given: &Context, verb: Verb) -> Recorder {
     let mut info = (*given.info).clone();
     // Those that name it in their object or not at all.

@@ -279,12 +279,12 @@ pub(super) fn apply(
     Ok((decoded.value, warnings))
 }
 
-/// What the definition says, where the target is an object of a custom resource and not its Scale.
+/// What the definition has, where the target is an object of a custom resource and not its Scale.
 fn custom<'c>(cx: &'c Context, target: &PatchedType<'_>) -> Option<&'c CustomVersion> {
     cx.resource.custom.as_deref().filter(|_| *target.gvk == cx.resource.row.gvk())
 }
 
-/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome says
+/// Upstream knows what it patches by a strategic merge patch and does not look at what kind the outcome names
 /// that it is.
 fn keep_kind(patched: &mut Value, live: &Value) {
     let Some(object) = patched.as_object_mut() else { return };
@@ -313,7 +313,8 @@ fn refusal(error: &patch::PatchError) -> ApiError {
         413 => {
             ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {message}"))
         }
-        // Upstream says nothing of what the operation ran into; it is in the log for whoever runs the server.
+        // Upstream returns nothing of what the operation ran into; it is in the log for whoever runs the
+        // server.
         422 => {
             tracing::debug!(error = %message, "patch refused");
             let text = "the server rejected our request due to an error in our request";

@@ -114,7 +114,7 @@ fn target<'a>(
     }
 }
 
-/// Why the authorizers do not allow it, as upstream's 403 says it.
+/// Why the authorizers do not allow it, in the words of upstream's 403.
 async fn refused(write: Write<'_>, verb: &str, target: ResourceTarget<'_>) -> Option<String> {
     let decision = write.authorize(verb, target).await;
     if decision.allowed() {

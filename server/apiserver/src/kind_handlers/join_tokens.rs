@@ -20,7 +20,7 @@ pub(super) fn check(write: Write<'_>) -> Outcome<'_, ()> {
     })
 }
 
-/// What a Secret that grants joining says about that.
+/// What a Secret that grants joining has about that.
 pub(super) fn grant(secret: &Value) -> Option<Value> {
     let part = |name: &str| secret.at(&[name]).cloned().unwrap_or_default();
     grants_joining(secret)

@@ -1,5 +1,5 @@
 //! Requests that are served at once: the maximum in the last second, as upstream reports it, since the value
-//! at the moment of a scrape says little.
+//! at the moment of a scrape shows little.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;

@@ -50,7 +50,7 @@ struct TracingConfiguration {
     sampling_rate_per_million: Option<i64>,
 }
 
-/// What it says, checked and complete.
+/// Its content, checked and complete.
 #[derive(Debug, PartialEq)]
 pub(super) struct Settings {
     /// URL of the collector.

@@ -35,7 +35,7 @@ use crate::wire::auth::{Role, User};
 use crate::{errors, numbers};
 #[cfg(test)]
 pub(crate) use hashing::most_at_once;
-pub(crate) use hashing::{HashQueue, Turn};
+pub(crate) use hashing::{HashQueue, QueueKey};
 pub(crate) use jwt::JwtOptions;
 use permissions::UserPermissions;
 pub(crate) use permissions::{is_valid_range, Needs};

@@ -1,8 +1,8 @@
 //! etcd's JSON gateway: `POST /v3/kv/range` and its like, for clients without gRPC.
 //!
-//! A request becomes a call of gRPC, which is answered as one that came over the socket; its response becomes
-//! JSON. So each method is written once, and has one place where it is bounded. A response that is a stream
-//! is a line of JSON for each of its messages.
+//! A request becomes a call of gRPC, which is answered as one that arrived over the socket; its response
+//! becomes JSON. So each method is written once, and has one place where it is bounded. A response that is a
+//! stream is a line of JSON for each of its messages.
 
 mod json;
 mod schema;

@@ -79,7 +79,7 @@ fn prepare_for_update(new: &mut Value, _: &Value) {
     }
 }
 
-/// Adds the finalizer that holds the definition, and the condition that says so. The generation stays, as
+/// Adds the finalizer that holds the definition, and the condition that shows it. The generation stays, as
 /// upstream has it.
 fn mark(definition: &mut Value, request: &DeletionRequest) -> bool {
     if is_deleting(definition) {

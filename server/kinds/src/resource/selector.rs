@@ -39,7 +39,7 @@ static ENVIRONMENT: LazyLock<Environment> = LazyLock::new(|| {
 });
 
 /// Whether a part of an object is stored as it is: expressions and parameters of a stored object may violate
-/// limits that came later.
+/// limits that were introduced later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     New,

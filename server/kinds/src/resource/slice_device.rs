@@ -12,7 +12,7 @@ use crate::pod_template::scheduling::NODE_SELECTOR_CHECKS;
 use crate::resource::capacity;
 use crate::resource::device::{binding_conditions, each_of, each_of_set, qualified_name, TAINT};
 
-/// Where it says from which nodes a device can be used.
+/// Where it defines from which nodes a device can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeChoice {
     PerSlice,

@@ -132,7 +132,7 @@ pub fn remote_openapi_v3(index: &Value, remote: &RemoteVersion) -> Option<String
     is_own.then(|| url.to_owned())
 }
 
-/// What an OpenAPI v2 document says of a version: its paths, and what they refer to.
+/// What an OpenAPI v2 document has of a version: its paths, and what they refer to.
 pub fn remote_openapi_v2(document: &Value, remote: &RemoteVersion) -> Option<Vec<u8>> {
     let below = format!("{}/", remote.path());
     let paths = document.get("paths")?.as_object()?.iter();

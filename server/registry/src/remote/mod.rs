@@ -60,7 +60,7 @@ pub struct RemoteDocuments {
     pub resources: Arc<[Value]>,
     /// Whether the last attempt to read them succeeded.
     pub is_current: bool,
-    /// Where the server's OpenAPI v3 document is, as its own index says: path and hash.
+    /// Where the server's OpenAPI v3 document is, as its own index lists it: path and hash.
     pub openapi_v3: Option<String>,
     /// The part of its OpenAPI v2 document that concerns the version: JSON with `paths` and `definitions`.
     pub openapi_v2: Option<Arc<[u8]>>,

@@ -71,7 +71,7 @@ impl Connector {
     }
 }
 
-/// The beginning of an error's text. The status says that it is one, whether or not the text ends.
+/// The beginning of an error's text. The status shows that it is one, whether or not the text ends.
 async fn beginning(mut body: Incoming) -> Bytes {
     let mut text = BytesMut::new();
     let read = async {

@@ -319,7 +319,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     error.to_string()
 }
 
-/// What a store says, cut and without characters that a terminal or a log would take for its own.
+/// The text of a store's error, cut and without characters that a terminal or a log would take for its own.
 fn printable(text: &str) -> String {
     let escaped = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(MAX_REASON).map(escaped).collect()

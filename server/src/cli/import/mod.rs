@@ -192,7 +192,7 @@ fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportComm
     println!("left etcd at revision {} after {} changes", followed.left_at, followed.changes);
     if followed.late_changes > 0 {
         eprintln!(
-            "note: {} of them came after the command to switch over: was every kube-apiserver stopped?",
+            "note: {} of them arrived after the command to switch over: was every kube-apiserver stopped?",
             followed.late_changes
         );
     }

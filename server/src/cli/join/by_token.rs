@@ -112,7 +112,7 @@ pub(in crate::cli) fn client_of(url: &str, trust: ServerTrust) -> Result<ServerC
     Ok(ServerClient::new(origin, url.to_owned()))
 }
 
-/// The certificates that a server says are the cluster's authority.
+/// The certificates that a server returns as the cluster's authority.
 ///
 /// # Errors
 /// When it cannot be asked, or answers something else.

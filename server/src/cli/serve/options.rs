@@ -263,7 +263,7 @@ impl ServeOptions {
         addresses.chain(named).collect()
     }
 
-    /// The bind address. Only local clients can connect unless a flag says otherwise.
+    /// The bind address. Only local clients can connect unless flag sets another.
     pub(super) fn bind_address(&self) -> IpAddr {
         self.bind_address.unwrap_or(match self.advertise_address {
             None => IpAddr::from(Ipv4Addr::LOCALHOST),

@@ -4,7 +4,7 @@
 //! A feed over all keys maintains the index ([`graph`]) and triggers the reconciliation of objects. The
 //! decision about an object is based on the store alone ([`verdict`]), so redundant reconciliation does no
 //! harm, and a restart begins with a scan that finds all unfinished work. Owners that other API servers have
-//! are asked for by name ([`remote_owners`]), again and again, since no feed tells of their end.
+//! are asked for by name ([`remote_owners`]), again and again, since no feed reports their end.
 //!
 //! Upstream: kubernetes `pkg/controller/garbagecollector`. Events are ignored, as there.
 

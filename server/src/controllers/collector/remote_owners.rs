@@ -1,5 +1,5 @@
-//! Owners that other API servers have. Each is asked for by its name; only a Status of its server that says
-//! that it does not exist makes an owner absent. Whatever else comes back leaves it unknown.
+//! Owners that other API servers have. Each is asked for by its name; only a Status of its server that
+//! reports that it does not exist makes an owner absent. Whatever else comes back leaves it unknown.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn ask(server: &Server, namespace: &str, owner: &OwnerReference) -> Result
     judge(answer.status, &body, owner).ok_or_else(|| format!("its server answered {}", answer.status))
 }
 
-/// What an answer says of an owner.
+/// What an answer shows of an owner.
 fn judge(status: StatusCode, body: &Value, owner: &OwnerReference) -> Option<Standing> {
     let text = |path: &[&str]| body.str_at(path).unwrap_or_default();
     match status {

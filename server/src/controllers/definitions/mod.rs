@@ -125,7 +125,7 @@ impl Reconciler for Controller {
             Task::Removal => return self.remove(&name).await.map(|()| Action::AwaitChange),
         };
         match outcome {
-            // The feed delivers the change that came between.
+            // The feed delivers the change that was made between.
             Err(error) if !error.has_changed() => Err(error),
             _ => Ok(Action::AwaitChange),
         }

@@ -58,7 +58,7 @@ async fn remove(
     }
 }
 
-/// Says in the condition Terminating that the objects are being deleted, unless an earlier pass has said why
+/// Sets the condition Terminating while the objects are being deleted, unless an earlier pass has set why
 /// they could not be.
 async fn begin(server: &Arc<Server>, object: &TerminatingObject) -> Result<(), ApiError> {
     update_status(server, object.name(), &|definition| {

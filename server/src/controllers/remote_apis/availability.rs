@@ -132,7 +132,7 @@ impl Reconciler for Availability {
         let condition = check(&self.server, &remote).await;
         self.write(&name, &api_service, &condition).await?;
         match condition.reason {
-            // Retried with growing delays; not worth a line each time, since the condition says it.
+            // Retried with growing delays; not worth a line each time, since the condition shows it.
             "FailedDiscoveryCheck" => {
                 Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, &name, &condition.message))
             }
@@ -244,7 +244,7 @@ where
     last
 }
 
-/// Reads the version's discovery document, whose status tells whether its server works.
+/// Reads the version's discovery document, whose status shows whether its server works.
 async fn attempt(server: &Server, remote: &RemoteVersion) -> Result<(), String> {
     let apis = &server.remote_apis;
     let address = apis.resolve(&server.store, remote).await.map_err(|error| error.to_string())?;

@@ -125,7 +125,7 @@ impl Reconciler for Registration {
         tokio::task::spawn_blocking(publish).await.map_err(ApiError::internal)?;
         match error {
             None => Ok(Action::RequeueAfter(REFRESH)),
-            // Not worth a line at each attempt: the condition of the APIService says it.
+            // Not worth a line at each attempt: the condition of the APIService shows it.
             Some(why) => Err(ApiError::conflict(RESOURCE.0, RESOURCE.2, &name, &why)),
         }
     }
@@ -226,7 +226,7 @@ mod tests {
         assert!(find(&changed, "v1.a.example").unwrap().documents.is_current);
         let moved = apply(&changed, vec![(name(), Some(remote("other", 2)))]).unwrap();
         assert!(!find(&moved, "v1.a.example").unwrap().documents.is_current);
-        // What was read from the server before says nothing about this one.
+        // What was read from the server before means nothing for this one.
         assert!(with_documents(&moved, find(&read, "v1.a.example").unwrap(), documents).is_none());
         let deleted = apply(&moved, vec![(name(), None)]).unwrap();
         assert!(find(&deleted, "v1.a.example").is_none() && apply(&deleted, vec![(name(), None)]).is_none());

@@ -149,7 +149,7 @@ impl ListProducer {
                     if written.items != rest.items || (rest.bytes != 0 && written.bytes != rest.bytes) {
                         plan.server.lengths.forget();
                         plan.server.list_sizes.clear();
-                        return Err(ApiError::internal("a list came out otherwise the second time"));
+                        return Err(ApiError::internal("a list differed when it was produced a second time"));
                     }
                 }
                 list.end(&sized.meta, false, sized.totals, buffer)?;

@@ -29,11 +29,11 @@ pub(in crate::handlers) struct Commit {
 pub(in crate::handlers) enum Committed {
     /// It was written, or nothing was to be written.
     Done(Done),
-    /// Another write came between; nothing was written.
+    /// Another write was committed between; nothing was written.
     Conflict,
 }
 
-/// A commit that came to its end.
+/// A commit that has ended.
 pub(in crate::handlers) struct Done {
     /// The object as it is now, or as it was last, in the version of the request.
     pub value: Bytes,

@@ -66,7 +66,7 @@ pub(in crate::handlers) async fn create_object(
             Ok(Created::Written(written)) => return Ok(written),
             Ok(Created::Raced) => drop(cx.sync_to_latest().await?),
             Err(error) if error.is_already_exists() && names_left > 1 => names_left -= 1,
-            // Decided where the journal has the attempt: no newer state says otherwise.
+            // Decided where the journal has the attempt: no newer state differs.
             Err(error) if error.is_already_exists() => return Err(error),
             Err(error) if !should_retry_on_latest(cx, &error).await? => return Err(error),
             Err(_) => {}

@@ -48,8 +48,8 @@ pub(super) trait ShownAs: Send + Sync {
     fn store(&self, shown: Value, object: &mut Value) -> Result<(), ApiError>;
 }
 
-/// How often a write is tried again when another one came between. Each round somebody wins, so this is
-/// reached only by hundreds of writers of one object.
+/// How often a write is tried again when another one was committed between. Each round somebody wins, so this
+/// is reached only by hundreds of writers of one object.
 const ATTEMPTS: usize = 256;
 
 /// The attempts of a write of one object that is stored, each on what is stored then: the loop of every such
@@ -95,8 +95,8 @@ pub(super) enum ManagedFields {
     Applied,
 }
 
-/// Whether a refusal came of a state that other replicas may have left behind: then the most recent one is
-/// here now. A failure is none: after it, a write may be under way.
+/// Whether a refusal follows from a state that other replicas may have left behind: then the most recent one
+/// is here now. A failure is none: after it, a write may be under way.
 async fn should_retry_on_latest(cx: &Context, refusal: &ApiError) -> Result<bool, ApiError> {
     Ok(refusal.code < 500 && cx.sync_to_latest().await?)
 }
@@ -168,7 +168,7 @@ fn refuse_errors(cx: &Context, tree: &Value, errors: Vec<Cause>) -> Result<(), A
         true => Ok(()),
         false => {
             let name = metadata_text(tree, "name");
-            // Upstream names what the object says it is.
+            // Upstream names the kind that is in the object.
             let kind = tree.str_at(&["kind"]).filter(|k| !k.is_empty()).unwrap_or(&cx.resource.row.kind);
             let group = cx.resource.strategy.error_group.unwrap_or_else(|| cx.resource.group());
             Err(ApiError::invalid(group, kind, name, errors))

@@ -23,7 +23,7 @@ use plinth_storage::{decode_object, Fetched};
 
 /// How an update makes the new object of the live one.
 pub(in crate::handlers) struct Update<'a> {
-    /// Called again when another write came between.
+    /// Called again when another write was committed between.
     pub transform: &'a mut dyn Transform,
     /// Whether a uid in the new object is a precondition (PUT) or an immutable field (PATCH).
     pub uid_is_precondition: bool,
@@ -107,7 +107,7 @@ impl Transform for Absent<'_, '_> {
     }
 }
 
-/// One attempt; `None` when another write came between.
+/// One attempt; `None` when another write was committed between.
 async fn update_once(
     cx: &Context,
     update: &mut Update<'_>,

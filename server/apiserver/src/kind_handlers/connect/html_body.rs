@@ -1,5 +1,5 @@
 //! The body of a proxied page, its links changed while it is sent: as text, or compressed with gzip or
-//! deflate as it came. Other encodings are not read.
+//! deflate as it was sent. Other encodings are not read.
 
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -53,7 +53,7 @@ enum Changing {
     Text(HtmlLinks<Vec<u8>>),
     Gzip(Box<MultiGzDecoder<HtmlLinks<GzEncoder<Vec<u8>>>>>),
     Deflate(Box<DeflateDecoder<HtmlLinks<DeflateEncoder<Vec<u8>>>>>),
-    /// Passed on as it comes: nothing, or what is not encoded as its header says.
+    /// Passed on as it comes: nothing, or what is not encoded as its header names.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! The log of a container as its client gets it: text, with nothing of what else the kubelet says, or
+//! The log of a container as its client gets it: text, with nothing of what else the kubelet answers, or
 //! messages over WebSocket. An answer that is no log is an error of this server's, with the kubelet's
 //! words.
 //!

@@ -99,7 +99,7 @@ async fn admit(cx: &Context, options: &mut Value) -> Result<(), ApiError> {
     let call = AdmissionRequest::new(cx, Operation::Connect, None);
     cx.server.admission.mutate(&call, options).await?;
     cx.server.admission.validate(&call, options).await?;
-    // A path is passed on as it came.
+    // A path is passed on as it was sent.
     if cx.info.subresource == "proxy" && *options != requested {
         return Err(ApiError::internal("admission has changed the path of a proxy, which cannot be applied"));
     }

@@ -22,18 +22,18 @@ pub(super) struct Proxied {
     /// Host and port of the server.
     backend: String,
     /// The host that the client has asked.
-    asked: String,
+    requested: String,
 }
 
 impl Proxied {
     pub(super) fn of(cx: &Context, destination: &Destination) -> Proxied {
         let whole = cx.uri.path();
-        let asked = cx.uri.authority().map(|authority| authority.as_str()).or_else(|| cx.header(HOST));
+        let requested = cx.uri.authority().map(|authority| authority.as_str()).or_else(|| cx.header(HOST));
         Proxied {
             prefix: whole.strip_suffix(&*cx.info.tail).unwrap_or(whole).to_owned(),
             path: destination.target.split('?').next().unwrap_or_default().to_owned(),
             backend: join_host_port(&destination.host, destination.port),
-            asked: asked.unwrap_or_default().to_owned(),
+            requested: requested.unwrap_or_default().to_owned(),
         }
     }
 
@@ -42,7 +42,7 @@ impl Proxied {
     pub(super) fn set_headers(&self, headers: &mut HeaderMap, is_upgrade: bool) {
         let uri = format!("{}{}", self.prefix, self.path);
         let uri = Some((FORWARDED_URI, uri.as_str())).filter(|_| !is_upgrade);
-        for (name, text) in [Some((HOST, self.asked.as_str())), uri].into_iter().flatten() {
+        for (name, text) in [Some((HOST, self.requested.as_str())), uri].into_iter().flatten() {
             if let (Ok(value), false) = (HeaderValue::try_from(text), text.is_empty()) {
                 headers.insert(name, value);
             }
@@ -86,15 +86,15 @@ impl Proxied {
     /// there; `None` where it is right as it is.
     fn below_proxy(&self, url: &str, prefix: &str) -> Option<String> {
         let (host, rest) = split(url);
-        let is_asked = host == self.asked;
-        if !(host.is_empty() || is_asked || self.is_backend(host)) || !rest.starts_with('/') {
+        let is_requested = host == self.requested;
+        if !(host.is_empty() || is_requested || self.is_backend(host)) || !rest.starts_with('/') {
             return None;
         }
         // Where the host is the client's own, it stays.
-        let kept = if is_asked { &url[..url.len() - rest.len()] } else { "" };
+        let kept = if is_requested { &url[..url.len() - rest.len()] } else { "" };
         let path = &rest[..rest.find(['?', '#']).unwrap_or(rest.len())];
         match path.starts_with(prefix) {
-            true => (!is_asked && !host.is_empty()).then(|| rest.to_owned()),
+            true => (!is_requested && !host.is_empty()).then(|| rest.to_owned()),
             false => Some(format!("{kept}{prefix}{rest}")),
         }
     }
@@ -155,7 +155,7 @@ impl Proxied {
             prefix: "/api/v1/namespaces/n/services/web/proxy".into(),
             path: "/x".into(),
             backend: "10.0.0.1:80".into(),
-            asked: "me".into(),
+            requested: "me".into(),
         }
     }
 }

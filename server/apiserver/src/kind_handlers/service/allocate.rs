@@ -195,7 +195,7 @@ enum Holder {
     Other,
 }
 
-/// Who holds an address or port that `requester` asks for and does not hold as far as its object says.
+/// Who holds an address or port that `requester` asks for and does not hold as far as its object shows.
 async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<Holder, ApiError> {
     let wanted = key.clone();
     let record = cx.server.store.read(move |engine| engine.get(&wanted, At::Latest)).await?;
@@ -266,7 +266,7 @@ fn port_key(port: u16) -> Vec<u8> {
     format!("{NODE_PORT_PREFIX}{port}").into_bytes()
 }
 
-/// The IPAddress that says who holds the address, as it is stored.
+/// The IPAddress that names the holder of the address, as it is stored.
 fn address_key(cx: &Context, owner: &Value, address: IpAddr) -> Result<(Vec<u8>, Bytes), ApiError> {
     let resource = cx.registry.internal("networking.k8s.io", "v1", "ipaddresses");
     let resource = resource.ok_or_else(ApiError::no_such_resource)?;

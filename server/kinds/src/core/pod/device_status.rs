@@ -1,4 +1,4 @@
-//! What the status of a pod says about its devices: claims that were made for it, extended resources that are
+//! What the status of a pod has about its devices: claims that were made for it, extended resources that are
 //! backed by one, and the health of what its containers have (kubernetes `pkg/apis/core/validation`).
 
 use std::collections::{HashMap, HashSet};
