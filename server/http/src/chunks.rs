@@ -65,9 +65,9 @@ impl StreamThread {
     }
 }
 
-/// The client did not take the answer in time.
+/// The client did not take the answer in time, or its producer panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the client did not take the answer in time")]
+#[error("the client did not take the answer in time, or it could not be made")]
 pub struct TooSlow;
 
 /// The producer's end; used where blocking is allowed.
@@ -115,7 +115,9 @@ impl<C, E> ChunkSender<C, E> {
             true => self.until.min(Instant::now() + SHORT),
             false => self.until,
         };
-        let sent = self.runtime.block_on(tokio::time::timeout_at(until, self.send.send(chunk)));
+        // The timer is made within the runtime, of which this thread is none.
+        let sent =
+            self.runtime.block_on(async { tokio::time::timeout_at(until, self.send.send(chunk)).await });
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         match sent {
             Ok(sent) => sent.is_ok(),
@@ -123,6 +125,15 @@ impl<C, E> ChunkSender<C, E> {
                 self.cut.store(true, Ordering::Release);
                 false
             }
+        }
+    }
+}
+
+/// A producer that panics leaves no clean end.
+impl<C, E> Drop for ChunkSender<C, E> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.cut.store(true, Ordering::Release);
         }
     }
 }
@@ -149,6 +160,7 @@ impl<C, E: From<TooSlow>> ChunkReceiver<C, E> {
 mod tests {
     use super::*;
     use std::future::poll_fn;
+    use tokio::sync::oneshot;
 
     #[derive(Debug, PartialEq)]
     struct Cut;
@@ -159,12 +171,22 @@ mod tests {
         }
     }
 
+    /// Sends on a thread of its own as long as that succeeds, and returns how often it did.
+    fn send_many(send: ChunkSender<&'static str, Cut>, many: usize) -> oneshot::Receiver<usize> {
+        let (done, sent) = oneshot::channel();
+        let run = move || {
+            let count = (0..many).take_while(|_| send.send(Ok("x"))).count();
+            let _ = done.send(count);
+        };
+        StreamThreads::default().try_reserve().unwrap().run(run).unwrap();
+        sent
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_slow_client_is_cut_off_with_an_error_and_keeps_no_thread() {
         let (send, mut receive) =
             chunk_channel::<&str, Cut>(2, Duration::from_millis(20), &StreamThreads::default());
-        let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
-        assert_eq!(sent.await.unwrap(), 2, "what fits into the channel");
+        assert_eq!(send_many(send, 10).await, Ok(2), "what fits into the channel");
         for _ in 0..2 {
             assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, Some(Ok("x")));
         }
@@ -176,8 +198,7 @@ mod tests {
     async fn where_many_wait_each_waits_briefly() {
         let threads = StreamThreads { waiting: Arc::new(AtomicUsize::new(MANY)), ..Default::default() };
         let (send, receive) = chunk_channel::<&str, Cut>(1, Duration::from_secs(3600), &threads);
-        let sent = tokio::task::spawn_blocking(move || (0..10).take_while(|_| send.send(Ok("x"))).count());
-        assert_eq!(sent.await.unwrap(), 1);
+        assert_eq!(send_many(send, 10).await, Ok(1));
         drop(receive);
     }
 
@@ -185,13 +206,26 @@ mod tests {
     async fn a_client_that_reads_gets_everything() {
         let (send, mut receive) =
             chunk_channel::<&str, Cut>(2, Duration::from_secs(60), &StreamThreads::default());
-        let sent = tokio::task::spawn_blocking(move || (0..1000).all(|_| send.send(Ok("x"))));
+        let sent = send_many(send, 1000);
         let mut got = 0;
         while let Some(chunk) = poll_fn(|cx| receive.poll_recv(cx)).await {
             chunk.unwrap();
             got += 1;
         }
-        assert_eq!((got, sent.await.unwrap()), (1000, true));
+        assert_eq!((got, sent.await), (1000, Ok(1000)));
+    }
+
+    #[tokio::test]
+    async fn a_producer_that_panics_leaves_no_clean_end() {
+        let threads = StreamThreads::default();
+        let (send, mut receive) = chunk_channel::<&str, Cut>(2, Duration::from_secs(60), &threads);
+        let panics = move || {
+            send.send(Ok("x"));
+            panic!("on purpose");
+        };
+        threads.try_reserve().unwrap().run(panics).unwrap();
+        assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, Some(Ok("x")));
+        assert_eq!(poll_fn(|cx| receive.poll_recv(cx)).await, Some(Err(Cut)));
     }
 
     #[test]

@@ -112,6 +112,20 @@ fn readers_of_backups_that_do_not_read_stop_no_server() {
         let of_both = (backups(&a, MANY).await, backups(&b, 40).await);
         expect_a_list(&a, "of the server whose threads for backups are all in use").await;
         expect_a_list(&b, "of the other server").await;
+        // One that is read gets a thread, since of many that are not read each waits briefly.
+        let whole = async {
+            loop {
+                let reply = connect(&a).await.call(&Call::get("/plinth/backup")).await.unwrap();
+                match reply.status.as_u16() {
+                    200 => break reply.body.len(),
+                    status => assert_eq!(status, 429),
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let length = tokio::time::timeout(GENEROUS, whole).await.expect("a backup that is read");
+        // All of it: an archive is not compressed by more than a half here.
+        assert!(length > 4_000_000, "{length}");
         drop(of_both);
         a.stop().await.unwrap();
         b.stop().await.unwrap();
