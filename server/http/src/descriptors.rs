@@ -10,11 +10,11 @@ const RESERVED: u64 = 768;
 /// Connections to other servers for which requests of clients may wait at a time, where the limit of open
 /// files allows it.
 const MAX_FORWARDED: usize = 4096;
-/// Calls of webhooks at a time: an eighth of the limit of open files, of which so many are reserved anyway.
-/// A webhook may ask this server for something that it is called for itself: were there fewer calls than
-/// requests that are handled at a time, such calls could all wait for one another. Those that are kept idle
-/// are a quarter of that, and as many are kept to servers of remote APIs.
-const MAX_WEBHOOK_CALLS: usize = 1024;
+/// Connections to webhooks: an eighth of the limit of open files, of which so many are reserved anyway. Three
+/// quarters of them are for calls: a webhook may ask this server for something that it is called for itself,
+/// and were there fewer calls than requests that are handled at a time, such calls could all wait for one
+/// another. Idle connections have the rest, half of it those to servers of remote APIs.
+const MAX_WEBHOOK_CONNECTIONS: usize = 1024;
 const RESERVED_FOR_WEBHOOKS: usize = 128;
 
 /// How many connections there may be at a time.
@@ -25,7 +25,7 @@ pub struct ConnectionLimits {
     /// Those to other servers on behalf of clients. One of a client may need hundreds of them: each stream of
     /// HTTP/2 its own.
     pub forwarded: usize,
-    /// Those to webhooks, beside the idle ones.
+    /// Those to webhooks, for calls.
     pub webhooks: usize,
     /// Those to webhooks that are kept while no call uses them, and the same for servers of remote APIs.
     pub idle: usize,
@@ -57,13 +57,13 @@ impl ConnectionLimits {
 
 /// The limits by that of open files.
 fn limits_of(files: u64, most: usize, forwards: bool) -> ConnectionLimits {
-    let webhooks = usize::try_from(files / 8).unwrap_or(usize::MAX).min(MAX_WEBHOOK_CALLS);
-    let idle = webhooks / 4;
+    let connections = usize::try_from(files / 8).unwrap_or(usize::MAX).min(MAX_WEBHOOK_CONNECTIONS);
+    let idle = connections / 8;
     let room = usize::try_from(connections_beside_the_store(files)).unwrap_or(usize::MAX);
-    let room = room - (webhooks + 2 * idle).saturating_sub(RESERVED_FOR_WEBHOOKS).min(room);
+    let room = room - connections.saturating_sub(RESERVED_FOR_WEBHOOKS).min(room);
     let accepted = most.min(if forwards { room - room / 10 } else { room });
     let forwarded = if forwards { MAX_FORWARDED.min(room - accepted) } else { 0 };
-    ConnectionLimits { accepted, forwarded, webhooks, idle }
+    ConnectionLimits { accepted, forwarded, webhooks: connections - 2 * idle, idle }
 }
 
 fn connections_beside_the_store(files: u64) -> u64 {
@@ -81,13 +81,13 @@ mod tests {
         }
         for (files, forwards, accepted, forwarded, webhooks, idle) in [
             (0, true, 0, 0, 0, 0),
-            (256, true, 58, 6, 32, 8),
-            (1024, true, 173, 19, 128, 32),
-            (1024, false, 192, 0, 128, 32),
-            (4096, true, 2420, 268, 512, 128),
-            (20_000, true, 16_042, 1782, 1024, 256),
-            (1 << 20, true, 16_384, 4096, 1024, 256),
-            (u64::MAX, true, 16_384, 4096, 1024, 256),
+            (256, true, 58, 6, 24, 4),
+            (1024, true, 231, 25, 96, 16),
+            (1024, false, 256, 0, 96, 16),
+            (4096, true, 2650, 294, 384, 64),
+            (20_000, true, 16_384, 1952, 768, 128),
+            (1 << 20, true, 16_384, 4096, 768, 128),
+            (u64::MAX, true, 16_384, 4096, 768, 128),
         ] {
             let limits = ConnectionLimits { accepted, forwarded, webhooks, idle };
             assert_eq!(limits_of(files, 16_384, forwards), limits, "{files}");
@@ -97,6 +97,6 @@ mod tests {
     #[test]
     fn a_server_has_the_share_that_it_is_given() {
         let shared = connection_limits(16_384, Some(256), true);
-        assert_eq!((shared.accepted, shared.forwarded, shared.webhooks), (58, 6, 32));
+        assert_eq!((shared.accepted, shared.forwarded, shared.webhooks), (58, 6, 24));
     }
 }

@@ -21,10 +21,10 @@ use super::{answer, send};
 
 /// The limit of open files here.
 const FILES: u32 = 1024;
-/// Calls of one webhook: three quarters of an eighth of the open files.
-const CALLS: usize = 96;
-/// Connections to webhooks that are kept idle: a quarter of an eighth.
-const IDLE: usize = 32;
+/// Calls of one webhook: three quarters of three quarters of an eighth of the open files.
+const CALLS: usize = 72;
+/// Connections to webhooks that are kept idle: an eighth of that eighth.
+const IDLE: usize = 16;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
