@@ -227,7 +227,7 @@ async fn answer(
     let queued = Instant::now();
     // A probe's answer is two bytes long, and nobody else who is anonymous may keep it back.
     let is_probe = PROBES.contains(&request.uri().path()) && request.uri().query().is_none();
-    if !is_probe && !origin.connection.scheduled.wait_for_room(UNREAD_WAIT).await {
+    if !is_probe && !origin.connection.scheduled.wait_for_room(&request, UNREAD_WAIT).await {
         let what =
             "answers to earlier requests of this user are not read; read them or close their connections";
         return Err(ApiError::new(429, Reason::TooManyRequests, what).retry_after(1));

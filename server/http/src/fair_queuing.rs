@@ -17,9 +17,12 @@
 //! worth more than the same from anybody, and a thread that is busy with unidentified clients does not wake
 //! up at once for others.
 
+use std::borrow::Borrow;
 use std::collections::hash_map::HashMap;
 use std::collections::VecDeque;
 use std::future::{poll_fn, Future};
+use std::hash::Hash;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
@@ -27,13 +30,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyper::rt::Executor;
+use hyper::Request;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
 use plinth_api::ANONYMOUS_USER;
 
 use super::body::Body;
-use super::unread_answers::{self, AllUnread, ConnectionUnread, UserUnread};
+use super::connections::client_network;
+use super::unread_answers::{self, ConnectionUnread, Unread};
 
 /// How long a user's connections are polled before others come first, per processor. One poll cannot be
 /// interrupted, so a slice lasts as long as this and one poll more.
@@ -50,14 +55,14 @@ const WOKEN: usize = 16;
 /// The number of processors, of which the runtime has a thread each.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-/// Number of users beyond which the queues of disconnected ones are removed.
+/// Number of entries beyond which those are removed that nobody holds.
 const SWEEP_AT: usize = 1024;
 
 /// The queues of all connected users. The lock is held for one lookup per new connection.
 #[derive(Debug)]
 pub struct FairScheduler {
     unauthenticated: Arc<UserQueue>,
-    users: Mutex<Users>,
+    users: Mutex<SharedByKey<String, UserQueue>>,
     /// Origin of the times below.
     began: Instant,
     /// Address of the queue that was served last.
@@ -66,39 +71,75 @@ pub struct FairScheduler {
     changed: AtomicU64,
     /// When an authenticated user was served last, in nanoseconds; 0 for never.
     authenticated_served: AtomicU64,
-    unread: Arc<AllUnread>,
+    unread: Arc<Unread>,
+    /// By network, those of clients that are not identified.
+    unread_by_network: Mutex<SharedByKey<IpAddr, Unread>>,
 }
 
+/// What is shared as long as somebody holds it.
 #[derive(Debug)]
-struct Users {
-    queues: HashMap<String, Weak<UserQueue>>,
+struct SharedByKey<K, V> {
+    entries: HashMap<K, Weak<V>>,
     sweep_at: usize,
+}
+
+impl<K, V> Default for SharedByKey<K, V> {
+    fn default() -> SharedByKey<K, V> {
+        SharedByKey { entries: HashMap::new(), sweep_at: SWEEP_AT }
+    }
+}
+
+impl<K: Hash + Eq, V> SharedByKey<K, V> {
+    /// The value of `key`, made if nobody holds one.
+    fn get_or_make<Q>(&mut self, key: &Q, make: impl FnOnce() -> V) -> Arc<V>
+    where
+        K: Borrow<Q>,
+        Q: ToOwned<Owned = K> + Hash + Eq + ?Sized,
+    {
+        if let Some(shared) = self.entries.get(key).and_then(Weak::upgrade) {
+            return shared;
+        }
+        if self.entries.len() >= self.sweep_at {
+            self.entries.retain(|_, shared| shared.strong_count() > 0);
+            self.sweep_at = (2 * self.entries.len()).max(SWEEP_AT);
+        }
+        let made = Arc::new(make());
+        self.entries.insert(key.to_owned(), Arc::downgrade(&made));
+        made
+    }
 }
 
 impl Default for FairScheduler {
     fn default() -> FairScheduler {
-        let users = Users { queues: HashMap::new(), sweep_at: SWEEP_AT };
         FairScheduler {
             unauthenticated: Arc::new(UserQueue::of_unidentified()),
-            users: Mutex::new(users),
+            users: Mutex::default(),
             began: Instant::now(),
             served: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
             authenticated_served: AtomicU64::new(0),
             unread: Arc::default(),
+            unread_by_network: Mutex::default(),
         }
     }
 }
 
 impl FairScheduler {
-    /// Registers a new connection, which is not authenticated yet.
-    pub fn connection(self: &Arc<FairScheduler>) -> Arc<ScheduledConnection> {
+    /// Registers a new connection of that client, which is not authenticated yet.
+    pub fn connection(self: &Arc<FairScheduler>, remote: IpAddr) -> Arc<ScheduledConnection> {
         Arc::new(ScheduledConnection {
             scheduler: self.clone(),
             own: OnceLock::new(),
             streams: AtomicUsize::new(0),
+            remote,
             unread: Arc::default(),
+            unread_of_network: OnceLock::new(),
         })
+    }
+
+    /// What the clients of a network have not read that are not identified.
+    fn unread_of_network(&self, remote: IpAddr) -> Arc<Unread> {
+        self.unread_by_network.lock().get_or_make(&client_network(remote), Unread::default)
     }
 
     /// Records that a queue is served now; returns whether no other one has been served for a while.
@@ -134,21 +175,10 @@ impl FairScheduler {
     }
 
     fn of(&self, user: &str) -> Arc<UserQueue> {
-        let mut users = self.users.lock();
-        if let Some(user_queue) = users.queues.get(user).and_then(Weak::upgrade) {
-            return user_queue;
-        }
-        if users.queues.len() >= users.sweep_at {
-            users.queues.retain(|_, user_queue| user_queue.strong_count() > 0);
-            users.sweep_at = (2 * users.queues.len()).max(SWEEP_AT);
-        }
-        let user_queue = Arc::new(if user == ANONYMOUS_USER {
-            UserQueue::of_unidentified()
-        } else {
-            UserQueue::default()
-        });
-        users.queues.insert(user.to_owned(), Arc::downgrade(&user_queue));
-        user_queue
+        self.users.lock().get_or_make(user, || match user == ANONYMOUS_USER {
+            true => UserQueue::of_unidentified(),
+            false => UserQueue::default(),
+        })
     }
 }
 
@@ -165,13 +195,7 @@ struct UserQueue {
     used: AtomicU64,
     /// Held to add and to remove a few wakers; never while a task is polled.
     waiters: Mutex<Waiters>,
-    unread: UserUnread,
-}
-
-impl AsRef<UserUnread> for UserQueue {
-    fn as_ref(&self) -> &UserUnread {
-        &self.unread
-    }
+    unread: Arc<Unread>,
 }
 
 #[derive(Debug, Default)]
@@ -265,7 +289,9 @@ pub struct ScheduledConnection {
     scheduler: Arc<FairScheduler>,
     own: OnceLock<Arc<UserQueue>>,
     streams: AtomicUsize,
+    remote: IpAddr,
     unread: Arc<ConnectionUnread>,
+    unread_of_network: OnceLock<Arc<Unread>>,
 }
 
 impl ScheduledConnection {
@@ -281,14 +307,22 @@ impl ScheduledConnection {
     }
 
     /// Waits until the user has read enough of earlier answers for another one to be made, for so long at
-    /// most; returns whether it has.
-    pub async fn wait_for_room(&self, most: Duration) -> bool {
-        self.user_queue().unread.wait_for_room(&self.scheduler.unread, most).await
+    /// most; returns whether it has. False at once where too many requests of the user wait already.
+    pub async fn wait_for_room<B>(&self, request: &Request<B>, most: Duration) -> bool {
+        self.unread_of_user().wait_for_room(&self.scheduler.unread, request, most).await
     }
 
-    /// An answer that counts as the user's until it is read.
+    /// An answer that counts as the user's until it is read, or an error in its place where the user has far
+    /// too many.
     pub fn count_unread(&self, answer: Body) -> Body {
-        unread_answers::count(answer, &self.scheduler.unread, self.user_queue().clone(), &self.unread)
+        unread_answers::count(answer, &self.scheduler.unread, self.unread_of_user().clone(), &self.unread)
+    }
+
+    fn unread_of_user(&self) -> &Arc<Unread> {
+        match self.own.get() {
+            Some(user_queue) if !user_queue.unidentified => &user_queue.unread,
+            _ => self.unread_of_network.get_or_init(|| self.scheduler.unread_of_network(self.remote)),
+        }
     }
 
     /// Returns when the client has taken nothing for too long of what waits for it.
@@ -404,7 +438,7 @@ mod tests {
     }
 
     fn connection_of(scheduler: &Arc<FairScheduler>, user: &str) -> Arc<ScheduledConnection> {
-        let connection = scheduler.connection();
+        let connection = scheduler.connection(IpAddr::from([127, 0, 0, 1]));
         connection.assign_user(user);
         connection
     }
@@ -436,8 +470,10 @@ mod tests {
             let mut known = tokio::task::JoinSet::new();
             let mut unidentified = tokio::task::JoinSet::new();
             for _ in 0..2 * *PROCESSORS {
-                unidentified
-                    .spawn(ScheduledTask::new(scheduler.connection(), work(log.clone(), "newcomer", 100)));
+                unidentified.spawn(ScheduledTask::new(
+                    scheduler.connection(IpAddr::from([127, 0, 0, 1])),
+                    work(log.clone(), "newcomer", 100),
+                ));
                 let anonymous = connection_of(&scheduler, ANONYMOUS_USER);
                 unidentified.spawn(ScheduledTask::new(anonymous, work(log.clone(), "anonymous", 100)));
                 known.spawn(ScheduledTask::new(
@@ -510,7 +546,7 @@ mod tests {
         for number in 0..10 * SWEEP_AT {
             drop(connection_of(&scheduler, &number.to_string()));
         }
-        assert!(scheduler.users.lock().queues.len() <= SWEEP_AT);
+        assert!(scheduler.users.lock().entries.len() <= SWEEP_AT);
         assert!(Arc::ptr_eq(stays.user_queue(), connection_of(&scheduler, "stays").user_queue()));
     }
 }

@@ -90,7 +90,7 @@ pub async fn serve(
             tracing::debug!(%remote, "connection refused: limit reached");
             continue;
         };
-        let scheduled = scheduler.connection();
+        let scheduled = scheduler.connection(remote);
         let accepted = AcceptedConnection {
             slot,
             evicted,
