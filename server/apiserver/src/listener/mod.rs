@@ -88,7 +88,7 @@ pub async fn serve(
         };
         let Some((slot, evicted)) = connections.admit(remote) else {
             // The connection closes when it is dropped. A warning for each would be a second flood.
-            tracing::debug!(%remote, "connection refused: limit reached");
+            tracing::debug!(source_ip = %remote, "connection refused: limit reached");
             continue;
         };
         let scheduled = scheduler.connection();
