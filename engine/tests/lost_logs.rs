@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{assert_sound, copy_dir, dump, noise, options, put, scratch, table_files, wal_files};
+use common::{assert_sound, copy, copy_dir, dump, noise, options, put, scratch, table_files, wal_files};
 use database::delete_log_entries;
 use plinth_engine::{
     repair, verify, At, Engine, Error, Feed, KeyRange, Options, Revision, Subscribe, Transaction,
@@ -193,13 +193,6 @@ fn a_log_is_not_empty_once_something_in_it_was_acknowledged() {
     fs::write(&newest, b"").unwrap();
     let refused = open_complete(&killed, latest.next(), "the only log is empty").unwrap().to_string();
     assert!(refused.contains("was truncated"), "{refused}");
-}
-
-fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
-    let dir = scratch();
-    copy_dir(image, dir.path());
-    let path = dir.path().to_owned();
-    (dir, path)
 }
 
 /// A directory whose last group was being written: its log, where that group begins, and the latest revision

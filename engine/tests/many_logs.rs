@@ -10,7 +10,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{assert_sound, copy_dir, dump, scratch, table_files, wal_files};
+use common::{assert_sound, copy, copy_dir, dump, scratch, table_files, wal_files};
 use plinth_engine::{repair, verify, At, Engine, Error, KeyRange, Options, Revision, Transaction};
 use rocksdb::{IteratorMode, WriteBatch, WriteOptions, DB};
 
@@ -107,13 +107,6 @@ fn killed() -> (tempfile::TempDir, Revision) {
     assert_eq!(wal_files(image.path()).len(), LOGS);
     write_watermark(image.path(), latest.get());
     (image, latest)
-}
-
-fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
-    let dir = scratch();
-    copy_dir(image, dir.path());
-    let path = dir.path().to_owned();
-    (dir, path)
 }
 
 /// Opens `dir`, which must be complete.

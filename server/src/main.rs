@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is_logged() {
-                eprintln!("error: {error}");
+                eprintln!("error: {}", error.message());
             }
             error.exit_code()
         }

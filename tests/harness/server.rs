@@ -19,6 +19,8 @@ use serde_json::{json, Value};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
+use crate::outcome::Outcome;
+
 /// An argument of servers whose namespaces hold what a test puts there and nothing else, as those of a
 /// kube-apiserver without a controller manager.
 pub const BARE_NAMESPACES: &str =
@@ -80,6 +82,14 @@ impl Deref for TestServer {
     fn deref(&self) -> &Access {
         &self.access
     }
+}
+
+/// Runs a command of the binary under test to its end: whether it succeeded, and what it wrote.
+pub fn run(arguments: &[&str]) -> (bool, String) {
+    let output = launch().command(arguments).outcome();
+    let text =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    (output.status.success(), text)
 }
 
 /// How to start the binary under test.

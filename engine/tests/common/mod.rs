@@ -251,6 +251,14 @@ pub fn replay(engine: &Engine, range: &KeyRange, after: u64) -> Vec<(u64, Change
     drain(&mut engine.subscribe(subscribe).unwrap(), engine.current_revision())
 }
 
+/// A copy of a store in a directory of its own.
+pub fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
+    let dir = scratch();
+    copy_dir(image, dir.path());
+    let path = dir.path().to_owned();
+    (dir, path)
+}
+
 /// Copies a directory as a power failure would leave it, given that everything written was synced.
 pub fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();

@@ -23,7 +23,7 @@ use crate::endpoints;
 use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
 use crate::handlers::{self, respond};
 use crate::large_requests::RequestSlot;
-use crate::metrics::{Authentication, Authorization, RequestMeter, PROBES};
+use crate::metrics::{Authentication, Authorization, RequestMeter};
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{LoggedTarget, RequestLog};
@@ -32,10 +32,7 @@ use crate::traces::{RequestTrace, TracedRequest};
 use plinth_api::{
     parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Reason, Route, User,
 };
-use plinth_http::{Body, RequestBody, ScheduledConnection, Upgrade};
-
-/// How long a request waits until its user has read earlier answers: as upstream's queues let it wait.
-const UNREAD_WAIT: Duration = Duration::from_secs(15);
+use plinth_http::{Body, ConnectionUnread, RequestBody, ScheduledConnection, Upgrade, UserUnread};
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
@@ -52,6 +49,8 @@ struct RequestState {
     user: Option<Arc<User>>,
     /// Its span, if it is traced.
     trace: Option<RequestTrace>,
+    /// What its user has not read on its connection.
+    unread: Option<Arc<UserUnread>>,
 }
 
 impl RequestState {
@@ -84,6 +83,8 @@ pub struct ConnectionInfo {
     pub remote: IpAddr,
     /// The connection's entry in its user's fair-queuing state.
     pub scheduled: Arc<ScheduledConnection>,
+    /// Answers on it that are not read.
+    pub unread: Arc<ConnectionUnread>,
 }
 
 /// Answers one request. Never fails: an error becomes a Status.
@@ -102,7 +103,7 @@ pub async fn handle(
             if is_head {
                 drop_body(&mut refused);
             }
-            return refused.map(|body| connection.scheduled.count_unread(body));
+            return refused.map(|body| connection.unread.count(body, None));
         }
     };
     let audit_id = audit::id(request.headers());
@@ -154,7 +155,7 @@ pub async fn handle(
     if is_head {
         drop_body(&mut response);
     }
-    let response = response.map(|body| connection.scheduled.count_unread(body));
+    let response = response.map(|body| connection.unread.count(body, state.unread.as_ref()));
     match state.meter {
         Some(meter) => meter.answered(response),
         None => response,
@@ -225,11 +226,10 @@ async fn answer(
     let user = identity.user;
     let query = options(&route, &request);
     let queued = Instant::now();
-    // A probe's answer is two bytes long, and nobody else who is anonymous may keep it back.
-    let is_probe = PROBES.contains(&request.uri().path()) && request.uri().query().is_none();
-    if !is_probe && !origin.connection.scheduled.wait_for_room(&request, UNREAD_WAIT).await {
-        let what =
-            "answers to earlier requests of this user are not read; read them or close their connections";
+    let (unread, longest) = (origin.connection.unread.of(&user.name), server.flow_control.request_timeout);
+    state.unread = Some(unread.clone());
+    if !origin.connection.unread.wait_for_reader(&unread, &request, longest).await {
+        let what = "answers to earlier requests on this connection are not read";
         return Err(ApiError::new(429, Reason::TooManyRequests, what).retry_after(1));
     }
     let admitted =

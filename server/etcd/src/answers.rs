@@ -86,7 +86,11 @@ impl Reservation {
                 Ok(())
             }
             Err(held) => {
-                tracing::debug!(held, limit, "request refused, responses in progress take too much memory");
+                tracing::debug!(
+                    bytes = held,
+                    limit_bytes = limit,
+                    "request refused, responses in progress take too much memory"
+                );
                 Err(errors::too_many_requests())
             }
         }

@@ -56,7 +56,11 @@ pub(crate) async fn revoke(member: &Arc<Member>, ids: Vec<i64>) -> Result<usize,
         let count = existing.len();
         // Once for all, and again for those that have more keys.
         while !existing.is_empty() {
-            existing = revoke_part(&member, existing).await?;
+            let all = existing.clone();
+            existing = revoke_part(&member, existing).await.inspect_err(|_| {
+                // Those that are not gone are there again.
+                all.into_iter().for_each(|id| member.leases.end_revoke(id, false));
+            })?;
         }
         Ok(count)
     });
@@ -71,9 +75,7 @@ async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>) -> Result<Vec<i64>, St
         // Queued one after the other, so that they are written together.
         let queued = ids.into_iter().map(|id| {
             let (transaction, is_last) = revocation(&reader.engine, id)?;
-            if is_last {
-                reader.leases.begin_revoke(id);
-            }
+            reader.leases.begin_revoke(id);
             Ok((id, reader.engine.transact(transaction), is_last))
         });
         queued.collect::<Vec<Result<_, Error>>>()
@@ -101,8 +103,8 @@ fn revoked_part(
     outcome: Result<Committed, Error>,
     is_last: bool,
 ) -> Result<Option<i64>, Error> {
-    if is_last {
-        member.leases.end_revoke(id, outcome.is_ok());
+    if is_last && outcome.is_ok() {
+        member.leases.end_revoke(id, true);
     }
     if let Some(commit) = &outcome?.commit {
         member.metrics.changed(&commit.events);
@@ -122,7 +124,8 @@ fn revocation(engine: &Engine, id: i64) -> Result<(Transaction, bool), Error> {
     for hints in pages(engine, &prefix, HINT_PAGE) {
         for (name, _) in hints? {
             if keys >= KEYS_PER_REVISION || bytes >= BYTES_PER_REVISION {
-                return Ok((transaction, false));
+                // It has expired, should the server end before the next part.
+                return Ok((transaction.set_number(lease_name(id), 0), false));
             }
             let key = name.slice(prefix.len()..);
             keys += 1;

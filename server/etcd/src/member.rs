@@ -336,8 +336,8 @@ impl Member {
             return Ok(());
         }
         tracing::warn!(
-            size = self.size(),
-            quota,
+            bytes = self.size(),
+            quota_bytes = quota,
             "store has reached its quota; compact it, then disarm the alarm"
         );
         self.set_alarm(crate::wire::maintenance::alarm::NOSPACE, true).await?;

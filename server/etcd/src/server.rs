@@ -185,7 +185,7 @@ async fn accept(listener: Listener, shared: Shared) {
             }
         };
         let Some((slot, evicted)) = connections.admit(peer) else {
-            tracing::debug!(remote = %peer, "connection is closed, there are too many");
+            tracing::debug!(source_ip = %peer, "connection is closed, there are too many");
             continue;
         };
         let (tls, serves) = (listener.tls.clone(), listener.serves);

@@ -17,28 +17,21 @@
 //! worth more than the same from anybody, and a thread that is busy with unidentified clients does not wake
 //! up at once for others.
 
-use std::borrow::Borrow;
-use std::collections::hash_map::HashMap;
 use std::collections::VecDeque;
 use std::future::{poll_fn, Future};
-use std::hash::Hash;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use hyper::rt::Executor;
-use hyper::Request;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 
 use plinth_api::ANONYMOUS_USER;
 
-use super::body::Body;
-use super::connections::client_network;
-use super::unread_answers::{self, ConnectionUnread, Unread};
+use super::shared_by_key::SharedByKey;
 
 /// How long a user's connections are polled before others come first, per processor. One poll cannot be
 /// interrupted, so a slice lasts as long as this and one poll more.
@@ -55,9 +48,6 @@ const WOKEN: usize = 16;
 /// The number of processors, of which the runtime has a thread each.
 static PROCESSORS: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-/// Number of entries beyond which those are removed that nobody holds.
-const SWEEP_AT: usize = 1024;
-
 /// The queues of all connected users. The lock is held for one lookup per new connection.
 #[derive(Debug)]
 pub struct FairScheduler {
@@ -71,42 +61,6 @@ pub struct FairScheduler {
     changed: AtomicU64,
     /// When an authenticated user was served last, in nanoseconds; 0 for never.
     authenticated_served: AtomicU64,
-    unread: Arc<Unread>,
-    /// By network, those of clients that are not identified.
-    unread_by_network: Mutex<SharedByKey<IpAddr, Unread>>,
-}
-
-/// What is shared as long as somebody holds it.
-#[derive(Debug)]
-struct SharedByKey<K, V> {
-    entries: HashMap<K, Weak<V>>,
-    sweep_at: usize,
-}
-
-impl<K, V> Default for SharedByKey<K, V> {
-    fn default() -> SharedByKey<K, V> {
-        SharedByKey { entries: HashMap::new(), sweep_at: SWEEP_AT }
-    }
-}
-
-impl<K: Hash + Eq, V> SharedByKey<K, V> {
-    /// The value of `key`, made if nobody holds one.
-    fn get_or_make<Q>(&mut self, key: &Q, make: impl FnOnce() -> V) -> Arc<V>
-    where
-        K: Borrow<Q>,
-        Q: ToOwned<Owned = K> + Hash + Eq + ?Sized,
-    {
-        if let Some(shared) = self.entries.get(key).and_then(Weak::upgrade) {
-            return shared;
-        }
-        if self.entries.len() >= self.sweep_at {
-            self.entries.retain(|_, shared| shared.strong_count() > 0);
-            self.sweep_at = (2 * self.entries.len()).max(SWEEP_AT);
-        }
-        let made = Arc::new(make());
-        self.entries.insert(key.to_owned(), Arc::downgrade(&made));
-        made
-    }
 }
 
 impl Default for FairScheduler {
@@ -118,28 +72,18 @@ impl Default for FairScheduler {
             served: AtomicUsize::new(0),
             changed: AtomicU64::new(0),
             authenticated_served: AtomicU64::new(0),
-            unread: Arc::default(),
-            unread_by_network: Mutex::default(),
         }
     }
 }
 
 impl FairScheduler {
-    /// Registers a new connection of that client, which is not authenticated yet.
-    pub fn connection(self: &Arc<FairScheduler>, remote: IpAddr) -> Arc<ScheduledConnection> {
+    /// Registers a new connection, which is not authenticated yet.
+    pub fn connection(self: &Arc<FairScheduler>) -> Arc<ScheduledConnection> {
         Arc::new(ScheduledConnection {
             scheduler: self.clone(),
             own: OnceLock::new(),
             streams: AtomicUsize::new(0),
-            remote,
-            unread: Arc::default(),
-            unread_of_network: OnceLock::new(),
         })
-    }
-
-    /// What the clients of a network have not read that are not identified.
-    fn unread_of_network(&self, remote: IpAddr) -> Arc<Unread> {
-        self.unread_by_network.lock().get_or_make(&client_network(remote), Unread::default)
     }
 
     /// Records that a queue is served now; returns whether no other one has been served for a while.
@@ -195,7 +139,6 @@ struct UserQueue {
     used: AtomicU64,
     /// Held to add and to remove a few wakers; never while a task is polled.
     waiters: Mutex<Waiters>,
-    unread: Arc<Unread>,
 }
 
 #[derive(Debug, Default)]
@@ -289,9 +232,6 @@ pub struct ScheduledConnection {
     scheduler: Arc<FairScheduler>,
     own: OnceLock<Arc<UserQueue>>,
     streams: AtomicUsize,
-    remote: IpAddr,
-    unread: Arc<ConnectionUnread>,
-    unread_of_network: OnceLock<Arc<Unread>>,
 }
 
 impl ScheduledConnection {
@@ -304,30 +244,6 @@ impl ScheduledConnection {
     /// Number of concurrent requests (HTTP/2).
     pub fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
-    }
-
-    /// Waits until the user has read enough of earlier answers for another one to be made, for so long at
-    /// most; returns whether it has. False at once where too many requests of the user wait already.
-    pub async fn wait_for_room<B>(&self, request: &Request<B>, most: Duration) -> bool {
-        self.unread_of_user().wait_for_room(&self.scheduler.unread, request, most).await
-    }
-
-    /// An answer that counts as the user's until it is read, or an error in its place where the user has far
-    /// too many.
-    pub fn count_unread(&self, answer: Body) -> Body {
-        unread_answers::count(answer, &self.scheduler.unread, self.unread_of_user().clone(), &self.unread)
-    }
-
-    fn unread_of_user(&self) -> &Arc<Unread> {
-        match self.own.get() {
-            Some(user_queue) if !user_queue.unidentified => &user_queue.unread,
-            _ => self.unread_of_network.get_or_init(|| self.scheduler.unread_of_network(self.remote)),
-        }
-    }
-
-    /// Returns when the client has taken nothing for too long of what waits for it.
-    pub async fn given_up(&self) {
-        self.unread.given_up().await;
     }
 
     fn user_queue(&self) -> &Arc<UserQueue> {
@@ -423,6 +339,7 @@ impl<F: Future> Future for CountedStream<F> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared_by_key::SWEEP_AT;
     use super::*;
 
     /// A poll that takes longer than a time slice, by the clock of the queue.
@@ -438,7 +355,7 @@ mod tests {
     }
 
     fn connection_of(scheduler: &Arc<FairScheduler>, user: &str) -> Arc<ScheduledConnection> {
-        let connection = scheduler.connection(IpAddr::from([127, 0, 0, 1]));
+        let connection = scheduler.connection();
         connection.assign_user(user);
         connection
     }
@@ -470,10 +387,8 @@ mod tests {
             let mut known = tokio::task::JoinSet::new();
             let mut unidentified = tokio::task::JoinSet::new();
             for _ in 0..2 * *PROCESSORS {
-                unidentified.spawn(ScheduledTask::new(
-                    scheduler.connection(IpAddr::from([127, 0, 0, 1])),
-                    work(log.clone(), "newcomer", 100),
-                ));
+                unidentified
+                    .spawn(ScheduledTask::new(scheduler.connection(), work(log.clone(), "newcomer", 100)));
                 let anonymous = connection_of(&scheduler, ANONYMOUS_USER);
                 unidentified.spawn(ScheduledTask::new(anonymous, work(log.clone(), "anonymous", 100)));
                 known.spawn(ScheduledTask::new(

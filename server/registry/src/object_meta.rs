@@ -64,7 +64,8 @@ pub fn prepare_metadata_create(
         let name = format!("{}{}", &prefix[..kept.last().unwrap_or(0)], generated_suffix());
         metadata.insert("name", name);
     }
-    // Admission may have set them (`BeforeCreate` in k8s.io/apiserver `pkg/registry/rest/create.go`).
+    // Admission may have set them. A deletion that nobody has begun would have no end.
+    metadata.remove("selfLink");
     metadata.remove("deletionTimestamp");
     metadata.remove("deletionGracePeriodSeconds");
     metadata.insert("uid", moment.uid.as_str());

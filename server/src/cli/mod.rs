@@ -57,20 +57,32 @@ pub enum CliError {
     /// The server did not start, or failed, or its context was not added.
     #[error(transparent)]
     Up(#[from] up::UpError),
-    /// A backup, restore, verification or repair failed.
+    /// No archive was written.
+    #[error("cannot write the backup: {0}")]
+    Backup(#[source] store::StoreError),
+    /// No data directory was restored.
+    #[error("cannot restore: {0}")]
+    Restore(#[source] store::StoreError),
+    /// A store was not verified to its end.
+    #[error("cannot verify the store: {0}")]
+    Verify(#[source] store::StoreError),
+    /// A store could not be repaired.
+    #[error("cannot repair the store: {0}")]
+    Repair(#[source] store::StoreError),
+    /// A store has damage or needs a repair.
     #[error(transparent)]
-    Store(#[from] store::StoreError),
+    Damage(store::StoreError),
     /// The data directory of a replica was not made.
-    #[error(transparent)]
+    #[error("cannot join: {0}")]
     Join(#[from] join::JoinError),
     /// A data directory was not made that of a replica.
-    #[error(transparent)]
+    #[error("cannot convert the data directory: {0}")]
     Replicate(#[from] replicate::ReplicateError),
     /// A token for joining was not created, listed or deleted.
-    #[error(transparent)]
+    #[error("cannot use the cluster's join tokens: {0}")]
     Token(#[from] token::TokenCommandError),
     /// The replicas were not listed.
-    #[error(transparent)]
+    #[error("cannot list or change the replicas: {0}")]
     Replicas(#[from] replicas::ReplicasError),
     /// The server's status could not be fetched.
     #[error("cannot show the server's status: {0}")]
@@ -79,22 +91,22 @@ pub enum CliError {
     #[error("cannot show the history: {0}")]
     History(#[from] history::HistoryError),
     /// The kubeconfig was not created.
-    #[error(transparent)]
+    #[error("cannot make the kubeconfig: {0}")]
     Kubeconfig(#[from] kubeconfig::KubeconfigError),
     /// A completion script or manual page was not written.
-    #[error(transparent)]
+    #[error("cannot write: {0}")]
     Completion(#[from] completion::CompletionError),
     /// An object could not be converted.
-    #[error(transparent)]
+    #[error("cannot convert: {0}")]
     Convert(#[from] convert::ConvertCommandError),
     /// The etcd server did not start, or failed.
     #[error(transparent)]
     Etcd(#[from] etcd::EtcdError),
     /// Nothing was imported.
-    #[error(transparent)]
+    #[error("cannot import: {0}")]
     Import(#[from] import::ImportCommandError),
     /// Nothing was exported.
-    #[error(transparent)]
+    #[error("cannot export: {0}")]
     Export(#[from] export::ExportCommandError),
     /// A benchmark failed.
     #[cfg(feature = "bench")]
@@ -113,6 +125,62 @@ impl CliError {
             }
             CliError::Etcd(error) if error.is_storage_failure() => ExitCode::from(STORAGE_FAILED),
             _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// What is printed: the error, and a line that says what to do.
+    pub fn message(&self) -> String {
+        let text = self.to_string();
+        match self.advice() {
+            // Some have that by themselves, on a line of their own or behind a semicolon.
+            Some(advice) if !text.contains(['\n', ';']) => format!("{text}\n{advice}"),
+            _ => text,
+        }
+    }
+
+    fn advice(&self) -> Option<&'static str> {
+        Some(match self {
+            CliError::Backup(_) => {
+                "No archive is left. Check --to, and --data-dir (of a stopped server) or --kubeconfig (of a running one), then run plinth backup again"
+            }
+            CliError::Restore(_) => "Check --from and --data-dir, then run plinth restore again",
+            CliError::Verify(_) => "Give --data-dir the data directory of a stopped server",
+            CliError::Repair(_) => "Nothing was changed. Give --data-dir the data directory of a stopped server",
+            CliError::Damage(_) => {
+                "Restore a backup into another directory, or see with plinth repair what can be kept"
+            }
+            CliError::Import(_) => {
+                "No data directory was created. Check the source and the flags that are named, then run plinth import again"
+            }
+            CliError::Export(_) => "Check what is named, then run plinth export again",
+            CliError::Replicate(_) => {
+                "Give --data-dir the data directory of a stopped server; docs/replication.md has the steps"
+            }
+            CliError::Join(_) => "Check what is named, then run plinth join again; docs/replication.md has the steps",
+            CliError::Token(_) | CliError::Replicas(_) | CliError::Status(_) | CliError::History(_) => {
+                "Check the kubeconfig (--kubeconfig), and that the server runs"
+            }
+            CliError::Kubeconfig(_) => "Check --data-dir and the other flags, then run plinth kubeconfig again",
+            CliError::Completion(_) => "Check the path that is named",
+            CliError::Convert(_) => "Check the object on standard input, and its encoding",
+            // A refused start is one line, which says what to do where that can be known.
+            CliError::Serve(_) | CliError::Up(_) | CliError::Etcd(_) => return None,
+            #[cfg(feature = "bench")]
+            CliError::Bench(_) => return None,
+        })
+    }
+
+    fn of_repair(error: store::StoreError) -> CliError {
+        match error {
+            error @ store::StoreError::RepairNeeded(_) => CliError::Damage(error),
+            error => CliError::Repair(error),
+        }
+    }
+
+    fn of_verification(error: store::StoreError) -> CliError {
+        match error {
+            error @ store::StoreError::Damaged(_) => CliError::Damage(error),
+            error => CliError::Verify(error),
         }
     }
 
@@ -201,12 +269,12 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Etcd(options) => Ok(etcd::run(*options)?),
         Command::Kubeconfig(options) => Ok(kubeconfig::run(options)?),
         Command::Convert(options) => Ok(convert::run(options)?),
-        Command::Backup(options) => Ok(store::backup(options)?),
-        Command::Restore(options) => Ok(store::restore(options)?),
+        Command::Backup(options) => store::backup(options).map_err(CliError::Backup),
+        Command::Restore(options) => store::restore(options).map_err(CliError::Restore),
         Command::Import(command) => Ok(import::run(command)?),
         Command::Export(command) => Ok(export::run(command)?),
-        Command::Verify(options) => Ok(store::verify(options)?),
-        Command::Repair(options) => Ok(repair::repair(options)?),
+        Command::Verify(options) => store::verify(options).map_err(CliError::of_verification),
+        Command::Repair(options) => repair::repair(options).map_err(CliError::of_repair),
         Command::Join(options) => Ok(join::join(options)?),
         Command::Replicate(options) => Ok(replicate::replicate(options)?),
         Command::Replicas(options) => Ok(replicas::replicas(options)?),

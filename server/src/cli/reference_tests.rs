@@ -240,6 +240,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("kubelet-", "Kubelets"),
     ("max-connections", "Connections"),
     ("max-open-files", "Connections"),
+    ("max-unread-bytes", "Connections"),
     ("max-mutating-requests-inflight", "Flow control"),
     ("max-requests-inflight", "Flow control"),
     ("oidc-", "Authentication"),

@@ -51,7 +51,7 @@ pub enum StoreError {
     NoSource,
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("{0} findings")]
+    #[error("the store or the keys are damaged: {0} findings")]
     Damaged(u64),
     #[error(transparent)]
     Pki(#[from] crate::bootstrap::pki::PkiError),

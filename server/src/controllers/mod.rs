@@ -1,7 +1,8 @@
 //! Controllers that the API requires of a server alone.
 //!
 //! Each implements `Reconciler` (`server/src/reconciler/`), whose loop watches the keys that concern it
-//! with engine subscriptions. There is no polling except for retries. All end when the server stops.
+//! with engine subscriptions. What no subscription reports is reconciled again after a while
+//! (`Action::RequeueAfter`). All end when the server stops.
 //!
 //! | controller | module |
 //! |---|---|

@@ -44,10 +44,10 @@ impl Reconciler for JournalSettings {
             Ok(found) => {
                 let (new, gone) = changes(&mut self.reported.lock(), found);
                 for problem in new {
-                    tracing::warn!(%problem, "the journal is not as it has to be; correct it before a replica is started again");
+                    tracing::warn!(error = %problem, "the journal is not as it has to be; correct it before a replica is started again");
                 }
                 for problem in gone {
-                    tracing::info!(%problem, "a problem of the journal was corrected");
+                    tracing::info!(error = %problem, "a problem of the journal was corrected");
                 }
             }
             // A journal that is away, or that is another one by now, is seen by who follows it.

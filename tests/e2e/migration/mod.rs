@@ -12,10 +12,9 @@ use kube::{Client, Discovery, ResourceExt as _};
 use plinth_benches::api::server::Server;
 use plinth_tests::definitions::{definition, establish};
 use plinth_tests::eventually;
-use plinth_tests::outcome::Outcome;
 use plinth_tests::requests::{call, create};
 use plinth_tests::samples;
-use plinth_tests::server::{launch, start_ready, TestServer};
+use plinth_tests::server::{launch, run, start_ready, TestServer};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -162,14 +161,6 @@ async fn start_with_keys_of(server: &TestServer, root: &Path, arguments: &[&str]
         fs::copy(entry.path(), pki.join(entry.file_name())).expect("copy");
     }
     start_ready(&launch(), root, &[&ARGUMENTS[..], arguments].concat()).await
-}
-
-/// Runs a command to its end: whether it succeeded, and what it wrote.
-fn run(arguments: &[&str]) -> (bool, String) {
-    let output = launch().command(arguments).outcome();
-    let text =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    (output.status.success(), text)
 }
 
 /// Runs a command that must succeed.

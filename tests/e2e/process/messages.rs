@@ -90,10 +90,44 @@ async fn a_restore_reports_why_it_does_not_begin_or_did_not_end() {
     fs::write(&part, &bytes[..bytes.len() / 2]).expect("file");
     let unfinished = dir.path().join("unfinished");
     let message = restore(&part, &unfinished);
-    assert!(message.starts_with("error: invalid archive: "), "{message}");
+    assert!(message.starts_with("error: cannot restore: invalid archive: "), "{message}");
     let message = failure(&["serve", "--secure-port", "0", "--data-dir", text(&unfinished)]);
     assert!(
         message.contains("did not finish\nRun plinth restore again with the same --data-dir"),
         "{message}"
     );
+}
+
+#[test]
+fn commands_report_what_failed_why_and_what_to_do() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (none, data, file) = (dir.path().join("none"), dir.path().join("data"), dir.path().join("file"));
+    fs::write(&file, "{}").expect("file");
+    let (none, data, file) = (text(&none), text(&data), text(&file));
+    let below_a_file = format!("{file}/x");
+    let rows: &[(&[&str], &str, &str, &str)] = &[
+        (&["restore", "--from", none, "--data-dir", data], "cannot restore: ", none, "--from"),
+        (&["import", "snapshot", none, "--data-dir", data], "cannot import: ", none, "plinth import again"),
+        (&["import", "kine", none, "--data-dir", data], "cannot import: ", none, "plinth import again"),
+        (&["backup", "--data-dir", none, "--to", data], "cannot write the backup: ", none, "--data-dir"),
+        (&["verify", "--data-dir", none], "cannot verify the store: ", none, "--data-dir"),
+        (&["repair", "--data-dir", none], "cannot repair the store: ", none, "--data-dir"),
+        (&["replicate", "--data-dir", none], "cannot convert the data directory: ", none, "--data-dir"),
+        (&["replicas", "--kubeconfig", none], "cannot list or change the replicas: ", none, "--kubeconfig"),
+        (
+            &["token", "create", "--kubeconfig", none],
+            "cannot use the cluster's join tokens: ",
+            none,
+            "--kubeconfig",
+        ),
+        (&["man-pages", "--to", &below_a_file], "cannot write: ", file, "Check the path"),
+    ];
+    for (arguments, what, why, advice) in rows {
+        let message = failure(arguments);
+        let (first, rest) = message.split_once('\n').expect("lines");
+        assert!(first.starts_with(&format!("error: {what}")), "{arguments:?}: {message}");
+        assert!(first.contains(why), "{arguments:?}: {message}");
+        assert!(rest.contains(advice) && rest.trim_end().lines().count() == 1, "{arguments:?}: {message}");
+        assert!(!Path::new(data).exists(), "{arguments:?} made {data}");
+    }
 }

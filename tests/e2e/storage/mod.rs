@@ -8,8 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams};
 use plinth_benches::api::server::READY_WITHIN;
-use plinth_tests::outcome::Outcome;
-use plinth_tests::server::{client_of, launch, start_ready, TestServer, BARE_NAMESPACES};
+use plinth_tests::server::{client_of, launch, run, start_ready, TestServer, BARE_NAMESPACES};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -122,14 +121,6 @@ async fn start(root: &Path) -> Result<(), String> {
     });
     assert_eq!(kept.count(), OBJECTS, "ready, and not everything is there");
     Ok(())
-}
-
-/// Runs a command to its end: whether it succeeded, and what it wrote.
-fn run(arguments: &[&str]) -> (bool, String) {
-    let output = launch().command(arguments).outcome();
-    let text =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    (output.status.success(), text)
 }
 
 /// Makes sure that a watch from this version has to list again.

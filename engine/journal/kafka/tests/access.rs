@@ -2,45 +2,23 @@
 
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
+#[path = "../../tests/authority/mod.rs"]
+mod authority;
 mod common;
 
 use std::path::Path;
 
+use authority::Authority;
 use common::{is_there, Brokers, CLUSTER};
 use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism, Tls, User};
 
-/// An authority and what it has signed, PEM.
-struct Authority {
-    certificate: String,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
-        let certificate = params.self_signed(&key).unwrap().pem();
-        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
-    }
-
-    /// A certificate for 127.0.0.1, and its key.
-    fn sign(&self, name: &str) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
-
-    /// What a client needs that the authority has signed.
-    fn client(&self) -> Tls {
-        let (certificate, key) = self.sign("client");
-        Tls {
-            certificate_authority: self.certificate.clone().into_bytes(),
-            identity: Some((certificate.into_bytes(), key.into_bytes())),
-        }
+/// What a client needs that the authority has signed.
+fn client(authority: &Authority) -> Tls {
+    let (certificate, key) = authority.sign("client");
+    Tls {
+        certificate_authority: authority.certificate.clone().into_bytes(),
+        identity: Some((certificate.into_bytes(), key.into_bytes())),
     }
 }
 
@@ -93,20 +71,20 @@ fn certificates_are_checked_on_both_sides() {
     let settings = tls_settings(dir.path(), &authority, true);
     let brokers = broker(dir, "SSL", &settings, "");
     let with = |tls| KafkaOptions { tls, ..brokers.options() };
-    let trusted = authority.client();
+    let trusted = client(&authority);
     let journal = brokers.connect_with(&with(Some(trusted.clone())));
     assert_eq!(Brokers::append(&journal, "over TLS"), Position::new(2));
     let mut reader = journal.read(Position::new(2)).unwrap();
     assert_eq!(reader.next(std::time::Duration::from_secs(5)).unwrap().unwrap().bytes, "over TLS");
 
     let of_another =
-        Tls { certificate_authority: untrusted.client().certificate_authority, ..trusted.clone() };
+        Tls { certificate_authority: client(&untrusted).certificate_authority, ..trusted.clone() };
     let error = complaint(&with(Some(of_another)));
     assert!(matches!(error, Error::Refused { .. }), "{error}");
     assert!(error.to_string().contains("invalid peer certificate"), "{error}");
     // The broker's refusal comes after the handshake.
     complaint(&with(Some(Tls { identity: None, ..trusted.clone() })));
-    complaint(&with(Some(Tls { identity: untrusted.client().identity, ..trusted })));
+    complaint(&with(Some(Tls { identity: client(&untrusted).identity, ..trusted })));
     let error = complaint(&with(None));
     assert!(error.to_string().contains("certificateAuthorityFile"), "{error}");
     for garbage in [&b"no PEM"[..], b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -139,7 +117,7 @@ fn a_user_needs_its_password_and_rights_to_the_topic() {
                   --add-scram SCRAM-SHA-512=[name=replica,password=secret-of-replica] \
                   --add-scram SCRAM-SHA-512=[name=other,password=secret-of-other]";
     let brokers = broker(dir, "SASL_SSL", &settings, format);
-    let tls = Some(Tls { identity: None, ..authority.client() });
+    let tls = Some(Tls { identity: None, ..client(&authority) });
     let with = |user: Option<(SaslMechanism, &str, &str)>| {
         let user = user.map(|(mechanism, name, password)| User {
             mechanism,

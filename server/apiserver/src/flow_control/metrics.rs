@@ -64,13 +64,13 @@ impl FlowMetrics {
             waiting_seats: counts("current_inqueue_seats", "Seats that waiting requests want.", SCHEMA)?,
             wait: distribution(
                 "request_wait_duration_seconds",
-                "Time that requests waited.",
+                "Time that requests waited, in seconds.",
                 &with("execute"),
                 DURATIONS,
             )?,
             execution: distribution(
                 "request_execution_seconds",
-                "Time that requests occupied their seats.",
+                "Time that requests occupied their seats, in seconds.",
                 &with("type"),
                 DURATIONS,
             )?,

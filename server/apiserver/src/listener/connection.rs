@@ -22,9 +22,9 @@ use crate::authn::Peer;
 use crate::context::Server;
 use crate::pipeline;
 use plinth_http::{
-    coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot, DetachOnDrop,
-    HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody, ScheduledConnection, StreamExecutor, UnreadBody,
-    UpgradeHold,
+    coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot,
+    ConnectionUnread, DetachOnDrop, HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody,
+    ScheduledConnection, StreamExecutor, UnreadBody, UpgradeHold,
 };
 
 /// Longest TLS handshake.
@@ -121,6 +121,8 @@ pub struct AcceptedConnection {
     pub header_slots: LargeHeaderSlots,
     /// Its entry in fair queuing.
     pub scheduled: Arc<ScheduledConnection>,
+    /// Answers that its client has not read.
+    pub unread: Arc<ConnectionUnread>,
 }
 
 /// Performs the TLS handshake; `None` when it fails or takes too long.
@@ -214,7 +216,15 @@ pub async fn serve(
     watcher: Watcher,
     after_upgrade: Watcher,
 ) {
-    let AcceptedConnection { mut slot, evicted, remote, settings, header_slots, scheduled } = accepted;
+    let AcceptedConnection {
+        mut slot,
+        evicted,
+        remote,
+        settings,
+        header_slots,
+        scheduled,
+        unread: unread_answers,
+    } = accepted;
     if prepare_socket(&stream).is_err() {
         return;
     }
@@ -240,6 +250,7 @@ pub async fn serve(
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
     let (goaway_sender, connection_scheduled) = (goaway.clone(), scheduled.clone());
+    let closed = unread_answers.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (mut request, unread) = wrap_request_body(request);
         let incoming = incoming.clone();
@@ -247,8 +258,12 @@ pub async fn serve(
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(upgrade_hold.clone());
         }
-        let info =
-            pipeline::ConnectionInfo { peer: peer.clone(), remote, scheduled: connection_scheduled.clone() };
+        let info = pipeline::ConnectionInfo {
+            peer: peer.clone(),
+            remote,
+            scheduled: connection_scheduled.clone(),
+            unread: unread_answers.clone(),
+        };
         let (server, detacher) = (server.clone(), server.clone());
         if request.version() == hyper::Version::HTTP_2 && settings.sends_goaway() {
             goaway_sender.notify_one();
@@ -266,15 +281,14 @@ pub async fn serve(
     let own = GracefulShutdown::new();
     // A dropped sender means stop, too.
     let stopped = async move { drop(stopping.wait_for(|stop| *stop).await) };
-    let given_up = scheduled.clone();
     let until_end = async {
         let mut connection = std::pin::pin!(own.watch(connection.into_owned()));
         tokio::select! {
             ended = &mut connection => ended,
             () = goaway.notified() => finish_gracefully(own, connection).await,
             () = stopped => finish_gracefully(own, connection).await,
-            () = given_up.given_up() => {
-                tracing::debug!(%remote, "connection closed: its client has not read answers");
+            () = closed.closed() => {
+                tracing::info!(%remote, "connection closed: its client does not read answers, and others need the memory");
                 Ok(())
             }
         }

@@ -14,7 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use self::connection::{AcceptedConnection, ConnectionSettings};
 use crate::context::Server;
 use plinth_http::{
-    ConnectionLimits, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask,
+    ConnectionLimits, Connections, FairScheduler, HttpOptions, LargeHeaderSlots, ScheduledTask, UnreadAnswers,
 };
 
 /// Length of the accept queue.
@@ -68,6 +68,7 @@ pub async fn serve(
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();
     let header_slots = LargeHeaderSlots::default();
+    let unread = UnreadAnswers::new(options.max_unread_bytes);
     let stopped = async move {
         // A dropped sender means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -87,10 +88,10 @@ pub async fn serve(
         };
         let Some((slot, evicted)) = connections.admit(remote) else {
             // The connection closes when it is dropped. A warning for each would be a second flood.
-            tracing::debug!(%remote, "connection refused: limit reached");
+            tracing::debug!(source_ip = %remote, "connection refused: limit reached");
             continue;
         };
-        let scheduled = scheduler.connection(remote);
+        let scheduled = scheduler.connection();
         let accepted = AcceptedConnection {
             slot,
             evicted,
@@ -98,6 +99,7 @@ pub async fn serve(
             settings,
             header_slots: header_slots.clone(),
             scheduled: scheduled.clone(),
+            unread: unread.connection(),
         };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());

@@ -38,14 +38,14 @@ pub(super) fn write(stats: &Stats, out: &mut Vec<u8>) {
     );
     histogram(
         "plinth_engine_sync_duration_seconds",
-        "Duration of a synced write.",
+        "Duration of a synced write in seconds.",
         micros,
         &stats.sync_micros,
         out,
     );
     histogram(
         "plinth_engine_commit_duration_seconds",
-        "Time from a commit group's first transaction to its publication.",
+        "Time from a commit group's first transaction to its publication, in seconds.",
         micros,
         &stats.commit_micros,
         out,
@@ -65,7 +65,7 @@ fn journal(stats: &JournalStats, out: &mut Vec<u8>) {
         header(name, "gauge", help, out);
         let _ = writeln!(out, "{name} {value}");
     }
-    let help = "Duration of an append to the journal.";
+    let help = "Duration of an append to the journal in seconds.";
     histogram("plinth_journal_append_duration_seconds", help, 1e-6, &stats.append_micros, out);
 }
 

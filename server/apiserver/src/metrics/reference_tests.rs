@@ -96,6 +96,11 @@ fn the_reference_of_metrics_is_current() {
         let help = help.replace('|', "\\|").replace('<', "\\<");
         let _ = writeln!(page, "| `{name}` | {kind} | {} | {help} |", labels.join(", "));
         assert!(help.ends_with(['.', ')']) && !help.is_empty(), "{name}: {help:?} is a sentence");
+        for (ending, unit) in [("_seconds", "second"), ("_bytes", "byte")] {
+            let base = name.trim_end_matches("_total");
+            let has_unit = !base.ends_with(ending) || help.to_lowercase().contains(unit);
+            assert!(has_unit, "{name}: {help:?} names the unit");
+        }
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
     if std::env::var_os("PLINTH_WRITE_REFERENCE").is_some() {

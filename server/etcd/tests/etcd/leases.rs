@@ -77,6 +77,37 @@ async fn revoking_a_lease_deletes_its_keys_in_one_revision() {
     server.stop().await;
 }
 
+/// More than a revision may delete: the lease is gone before the first of its keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_lease_is_gone_before_its_keys() {
+    const KEYS: usize = 70;
+    let (_dir, server, client) = server(&[]).await;
+    grant(&client, 7, 100).await.unwrap();
+    for number in 0..KEYS {
+        let request = PutRequest { lease: 7, ..put(&format!("key-{number:02}"), &"x".repeat(1 << 20)) };
+        let _: PutResponse = client.call("KV/Put", request).await.unwrap();
+    }
+    let mut watch = client.watch().await;
+    let all = WatchCreateRequest { key: bytes("key"), range_end: bytes("kez"), ..Default::default() };
+    watch.create(all).await;
+    let revoking = client.call::<_, HeaderResponse>("Lease/LeaseRevoke", LeaseRequest { id: 7 });
+    let watching = async {
+        let (mut deleted, mut revisions) = (0, HashSet::new());
+        while deleted < KEYS {
+            let response = watch.next().await;
+            deleted += response.events.len();
+            revisions.extend(response.events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision));
+            let leases: LeaseLeasesResponse = client.call("Lease/LeaseLeases", Empty {}).await.unwrap();
+            assert!(leases.leases.is_empty());
+        }
+        revisions.len()
+    };
+    let (revoked, revisions) = tokio::join!(revoking, watching);
+    revoked.unwrap();
+    assert_eq!(revisions, 2);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_lease_deletes_its_keys() {
     let (_dir, server, client) = server(&[]).await;

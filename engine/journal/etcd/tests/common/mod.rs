@@ -3,11 +3,15 @@
 #![allow(dead_code)] // each program of tests uses a part of it
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
+#[path = "../../../tests/authority/mod.rs"]
+mod authority;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use authority::Authority;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Founding, Journal};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls};
@@ -23,30 +27,8 @@ pub struct Members {
     authority: Option<Authority>,
 }
 
-/// An authority and what it has signed, PEM.
-pub struct Authority {
-    certificate: String,
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-}
-
+/// Options of clients of the members.
 impl Authority {
-    pub fn new() -> Authority {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "authority of a test");
-        let certificate = params.self_signed(&key).unwrap().pem();
-        Authority { certificate, issuer: rcgen::Issuer::new(params, key) }
-    }
-
-    /// A certificate for 127.0.0.1, and its key.
-    pub fn sign(&self, name: &str) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
-
     /// What a client needs, with a certificate that ends with a year.
     pub fn dated_client(&self, year: i32) -> Tls {
         let key = rcgen::KeyPair::generate().unwrap();

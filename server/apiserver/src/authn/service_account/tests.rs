@@ -314,24 +314,3 @@ async fn lives_by_table() {
         assert_eq!(registered.sub, "system:serviceaccount:ns:sa");
     }
 }
-
-/// The cost of a request with a cached token, and with a new one. Run with `cargo test --release -p
-/// plinth-server --lib cost_of -- --ignored --nocapture`.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures, does not check"]
-async fn cost_of_a_token() {
-    const ROUNDS: u32 = 20_000;
-    let world = World::new(|_| {}).await;
-    let token = world.issue(pod);
-    let started = std::time::Instant::now();
-    for _ in 0..ROUNDS {
-        assert!(world.ask(&token).await.unwrap().is_some());
-    }
-    println!("known token: {} ns", started.elapsed().as_nanos() / u128::from(ROUNDS));
-    let tokens: Vec<String> = (0..500).map(|_| world.issue(pod)).collect();
-    let started = std::time::Instant::now();
-    for token in &tokens {
-        assert!(world.ask(token).await.unwrap().is_some());
-    }
-    println!("new token: {} ns", started.elapsed().as_nanos() / 500);
-}

@@ -55,7 +55,7 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
     // An unset or zero revision implies sendInitialEvents=true, as upstream since 1.34.
     let any_state = revision.is_none_or(|r| r == Revision::ZERO);
     let initial = q.send_initial_events.unwrap_or(any_state);
-    let length = watch_length(&cx);
+    let length = watch_length(cx.query.timeout_seconds, cx.server.limits.min_watch_seconds);
     let content_type = representation.content_type(Shape::Watch);
     let encoding = representation.accepted.encoding;
     let start = WatchStart {
@@ -111,13 +111,12 @@ fn validate_options(cx: &Context) -> Result<(), ApiError> {
 
 /// The duration of the watch: as requested, otherwise random between the minimum and twice it, so that the
 /// watches of a control plane do not all end at the same time.
-fn watch_length(cx: &Context) -> Duration {
-    match cx.query.timeout_seconds {
+fn watch_length(requested: Option<i64>, minimum: u64) -> Duration {
+    match requested {
         Some(seconds) if seconds > 0 => {
             Duration::from_secs(seconds.unsigned_abs()).min(Duration::from_secs(u64::from(u32::MAX)))
         }
         _ => {
-            let minimum = cx.server.limits.min_watch_seconds;
             let spread = u64::from(uuid::Uuid::new_v4().as_fields().0) % minimum.max(1);
             Duration::from_secs(minimum + spread)
         }
@@ -192,5 +191,22 @@ impl WatchStart {
         // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_without_a_timeout_lasts_between_the_minimum_and_twice_it() {
+        for requested in [None, Some(0), Some(-1)] {
+            for _ in 0..100 {
+                let seconds = watch_length(requested, 1800).as_secs();
+                assert!((1800..3600).contains(&seconds), "{seconds}");
+            }
+        }
+        assert_eq!(watch_length(Some(5), 1800), Duration::from_secs(5));
+        assert_eq!(watch_length(None, 0), Duration::ZERO);
     }
 }

@@ -510,10 +510,8 @@ mod tests {
             Poll::Ready(())
         })
         .await;
-        let begin = Instant::now();
-        alarms.set(begin + Duration::from_millis(20));
+        alarms.set(Instant::now() + Duration::from_millis(20));
         std::future::poll_fn(|cx| alarms.poll_timer(cx)).await;
-        assert!(begin.elapsed() >= Duration::from_millis(20));
         let stopped = tokio::spawn(std::future::poll_fn(move |cx| match alarms.poll_stop(cx) {
             true => Poll::Ready(()),
             false => Poll::Pending,

@@ -68,8 +68,8 @@ const BODY_SIZES: &[f64] = &[
 ];
 /// `component` of every series.
 const COMPONENT: &str = "apiserver";
-/// Paths of probes, whose requests are counted with the path as `subresource`.
-pub(crate) const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+/// Paths whose requests are counted, with the path as `subresource`.
+const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
 
 /// `verb`: from the method and the scope, not from the authorized verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
