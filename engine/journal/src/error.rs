@@ -34,7 +34,7 @@ pub enum Error {
     /// same journal's as after an append that was made.
     #[error("the journal is full: {message}")]
     Full {
-        /// Who says so, and what to do.
+        /// Who reports it, and what to do.
         message: String,
     },
     /// Records that are needed have been trimmed. A replica that needs them starts from a checkpoint.

@@ -177,8 +177,8 @@ impl Leases {
         }
     }
 
-    /// A lease's revocation, or a part of it, is to be written. Nobody sees the lease from here on: who learns from a watch that
-    /// its keys are deleted must not find it. Its id stays taken until `end_revoke`.
+    /// A lease's revocation, or a part of it, is to be written. Nobody sees the lease from here on: who
+    /// learns from a watch that its keys are deleted must not find it. Its id stays taken until `end_revoke`.
     pub(crate) fn begin_revoke(&self, id: i64) {
         let mut state = self.state.lock();
         if let Some(lease) = state.leases.remove(&id) {

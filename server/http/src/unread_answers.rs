@@ -66,7 +66,7 @@ pub struct ConnectionUnread {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when, and how many bytes, in the order in which they came.
+    /// Since when, and how many bytes, oldest first.
     unread: BTreeMap<u64, (Instant, usize)>,
     next: u64,
     is_closed: bool,

@@ -87,8 +87,8 @@ async fn a_webhook_that_hangs_leaves_descriptors_to_the_store() {
     }
 }
 
-/// Who removes a webhook because its calls wait does not wait for them: those that have waited are tried again
-/// by their clients.
+/// Who removes a webhook because its calls wait does not wait for them: those that have waited are tried
+/// again by their clients.
 #[tokio::test]
 async fn a_webhook_that_was_removed_is_called_by_none_that_waited() {
     let server = TestServer::start_with_files(FILES, &["-v=2"]).await;

@@ -26,7 +26,7 @@ pub(crate) struct Shared {
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<Topic>>,
-    /// What the addresses of the URL have said of it.
+    /// What the addresses of the URL have reported of it.
     pub review: Review,
     /// A record that a broker has damaged, or lacks.
     pub suspect_record: Mutex<Option<SuspectRecord>>,
