@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// What the addresses of the URL say of the topic that was found, and what those know of another one that
-    /// are most. A topic that cannot be the journal's counts for nothing, unless most have it.
+    /// are most. A topic that cannot be the journal's is no opinion, unless most have it.
     fn others_on(&self, found: &Topic) -> (Opinion, Option<View>) {
         let (mut views, addresses) = self.client.views_of_seeds(&self.topic, &found.id);
         let agreeing = views.iter().filter(|view| view.topic == found.id).count();
