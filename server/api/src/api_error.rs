@@ -325,7 +325,7 @@ impl ApiError {
             "apiVersion": "v1",
             "metadata": metadata,
             "status": "Failure",
-            "message": self.message.as_str(),
+            "message": shortened(&self.message),
             "code": i64::from(self.code),
         });
         if let Value::Object(map) = &mut status {
@@ -340,6 +340,12 @@ impl ApiError {
         }
         status
     }
+}
+
+/// A message, cut where it is far longer than anything to read: some repeat what was sent, escaped.
+fn shortened(message: &str) -> &str {
+    const LONGEST: usize = 256 << 10;
+    message.get(..message.floor_char_boundary(LONGEST)).unwrap_or(message)
 }
 
 /// The Status of a success; what some say beside it (`code`, `details`) is added by who answers.
@@ -429,6 +435,16 @@ impl From<EngineError> for ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endless_messages_are_cut_between_characters() {
+        let length = |text: &str| {
+            let status = ApiError::bad_request(text).to_status();
+            status.get("message").and_then(Value::as_str).map(str::len)
+        };
+        assert_eq!(length("short"), Some(5));
+        assert_eq!(length(&format!("a{}", "é".repeat(1 << 20))), Some((256 << 10) - 1));
+    }
 
     #[test]
     fn clients_are_advised_to_retry_only_what_was_not_written() {

@@ -226,7 +226,7 @@ async fn answer(
     let user = identity.user;
     let query = options(&route, &request);
     let queued = Instant::now();
-    let (unread, longest) = (origin.connection.unread.of(&user.name), server.flow_control.request_timeout);
+    let (unread, longest) = (origin.connection.unread.of(&user), server.flow_control.request_timeout);
     state.unread = Some(unread.clone());
     if !origin.connection.unread.wait_for_reader(&unread, &request, longest).await {
         let what = "answers to earlier requests on this connection are not read";

@@ -169,7 +169,7 @@ async fn answers_that_nobody_reads_are_bounded() {
         let held = join_all(attackers).await;
         target.serves(name).await;
         let grown = resident_peak(target.pid).saturating_sub(before);
-        assert!(grown < 160 << 20, "{name}: {} MiB", grown >> 20);
+        assert!(grown < 220 << 20, "{name}: {} MiB", grown >> 20);
         drop(held);
         target.serves(name).await;
     }

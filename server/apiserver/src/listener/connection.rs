@@ -24,7 +24,7 @@ use crate::pipeline;
 use plinth_http::{
     coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot,
     ConnectionUnread, DetachOnDrop, HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody,
-    ScheduledConnection, StreamExecutor, UnreadBody, UpgradeHold,
+    ScheduledConnection, StreamExecutor, UnbegunRequest, UnreadBody, UpgradeHold,
 };
 
 /// Longest TLS handshake.
@@ -35,6 +35,8 @@ const HEADER: Duration = Duration::from_secs(32);
 const HEADER_BYTES: usize = 1 << 20;
 /// Concurrent HTTP/2 streams of a connection when the options do not set it.
 const STREAMS: u32 = 250;
+/// From so many on, requests of a connection count until they are begun.
+const COUNTED_STREAMS: usize = 32;
 /// Flow-control windows of HTTP/2, in bytes: large enough for a long list on loopback.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -189,9 +191,10 @@ async fn finish_gracefully<C: std::future::Future + Unpin>(
 async fn answer(
     server: Arc<Server>,
     info: pipeline::ConnectionInfo,
-    request: Request<RequestBody>,
+    (request, unbegun): (Request<RequestBody>, Option<UnbegunRequest>),
     (incoming, unread): (ReadPhase, Option<UnreadBody>),
 ) -> Result<Response<Body>, Infallible> {
+    drop(unbegun);
     if let Some(refusal) = unknown_coding(&request) {
         return Ok(refusal);
     }
@@ -265,13 +268,16 @@ pub async fn serve(
             unread: unread_answers.clone(),
         };
         let (server, detacher) = (server.clone(), server.clone());
+        let unbegun = (info.scheduled.streams() >= COUNTED_STREAMS)
+            .then(|| info.unread.count_request(&request))
+            .flatten();
         if request.version() == hyper::Version::HTTP_2 && settings.sends_goaway() {
             goaway_sender.notify_one();
         }
         // Boxed, so that it is freed when the response starts: the task of a stream is as large as the
         // largest state of its future, and a watch would keep the memory of its request for its whole
         // duration.
-        let answered = Box::pin(answer(server, info, request, (incoming, unread)));
+        let answered = Box::pin(answer(server, info, (request, unbegun), (incoming, unread)));
         DetachOnDrop::new(answered, move |request| detacher.finish_detached(request))
     });
     let builder = http_builder(settings, is_http2, StreamExecutor(scheduled.clone()));
@@ -288,7 +294,7 @@ pub async fn serve(
             () = goaway.notified() => finish_gracefully(own, connection).await,
             () = stopped => finish_gracefully(own, connection).await,
             () = closed.closed() => {
-                tracing::info!(%remote, "connection closed: its client does not read answers, and others need the memory");
+                tracing::debug!(%remote, "connection closed: its client does not read answers");
                 Ok(())
             }
         }
