@@ -7,10 +7,10 @@
 //!   begins further requests on that connection when some of them are read. That concerns nobody else, and a
 //!   client that reads is served as fast as it reads.
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
-//! of users who have more than their share, the largest first, and of these the connections whose answers
-//! have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever it is. How young its
-//! answers are, or how many connections it has, is in a client's hands; so it is the user who counts.
-//! Anonymous clients, and those that are not authenticated yet, count by their network.
+//!   of users who have more than their share, the largest first, and of these the connections whose answers
+//!   have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever it is. How young its
+//!   answers are, or how many connections it has, is in a client's hands; so it is the user who counts.
+//!   Anonymous clients, and those that are not authenticated yet, count by their network.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
 //! their processor time; documents that all answers share do not. Lists and watches are not counted: they are
