@@ -32,7 +32,9 @@ use crate::traces::{RequestTrace, TracedRequest};
 use plinth_api::{
     parse_route, record_latencies, timed, ApiError, Latencies, Layer, Query, Reason, Route, User,
 };
-use plinth_http::{Body, ConnectionUnread, RequestBody, ScheduledConnection, Upgrade, UserUnread};
+use plinth_http::{
+    BegunRequest, Body, ConnectionUnread, RequestBody, ScheduledConnection, Upgrade, UserUnread,
+};
 
 /// What the steps of a request have established so far; it survives the request's failure.
 #[derive(Default)]
@@ -51,6 +53,8 @@ struct RequestState {
     trace: Option<RequestTrace>,
     /// What its user has not read on its connection.
     unread: Option<Arc<UserUnread>>,
+    /// Counts it there until it is answered.
+    begun: Option<BegunRequest>,
 }
 
 impl RequestState {
@@ -228,7 +232,8 @@ async fn answer(
     let queued = Instant::now();
     let (unread, longest) = (origin.connection.unread.of(&user), server.flow_control.request_timeout);
     state.unread = Some(unread.clone());
-    if !origin.connection.unread.wait_for_reader(&unread, &request, longest).await {
+    state.begun = origin.connection.unread.wait_for_reader(&unread, &request, longest).await;
+    if state.begun.is_none() {
         let what = "answers to earlier requests on this connection are not read";
         return Err(ApiError::new(429, Reason::TooManyRequests, what).retry_after(1));
     }

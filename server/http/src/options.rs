@@ -23,7 +23,7 @@ pub struct HttpOptions {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_open_files: Option<u64>,
     /// Bytes of answers in memory that clients have not read yet; with more, the connections whose answers
-    /// have waited longest are closed. By default a sixteenth of the memory, 64 MiB to 1 GiB
+    /// have waited longest are closed. By default an eighth of the memory, 128 MiB to 1 GiB
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub max_unread_bytes: Option<u64>,
 }

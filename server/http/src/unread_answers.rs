@@ -3,14 +3,15 @@
 //! An answer that is whole in memory has left the request's seat and slot behind, and a client that opens
 //! many streams and reads none (HTTP/2 with a closed window) would collect them without bound. Two rules:
 //!
-//! - *Pace.* A user with [`PACE`] bytes unread on a connection, or a part of what is left where that is less,
-//!   begins further requests on that connection when some of them are read. That concerns nobody else, and a
-//!   client that reads is served as fast as it reads.
+//! - *Pace.* Where half of the bound is used, and a quarter by one user, one request after the other of that
+//!   user is begun on each connection, when the answer to the one before is read. Others are served as ever,
+//!   and nobody waits for what others read.
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
 //!   of users who have more than their share, the largest first, and of these the connections whose answers
 //!   have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever it is. How young its
-//!   answers are, or how many connections it has, is in a client's hands; so it is the user who counts.
-//!   Anonymous clients, and those that are not authenticated yet, count by their network.
+//!   answers are, and on how many connections, is in a client's hands; so it is the user who counts, and a
+//!   connection of several counts for the one of them who has most. All clients that are anonymous, or not
+//!   authenticated yet, are one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
 //! their processor time; documents that all answers share do not. Lists and watches are not counted: they are
@@ -18,7 +19,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -33,17 +33,11 @@ use tokio::sync::Notify;
 use plinth_api::{User, ANONYMOUS_USER};
 
 use super::body::{Body, BodyError, ChunkStream};
-use super::connections::client_network;
 use super::memory_limit::memory_limit;
 use super::shared_by_key::SharedByKey;
 
-/// Unread bytes of a user on one connection with which further requests wait.
-const PACE: usize = 4 << 20;
-/// The same, as a part of what is left of the bound.
-const PART_OF_ROOM: usize = 4;
-/// How long an answer may wait in any case, but for twice the bound: on a busy machine a client that reads
-/// takes it within that.
-const YOUNG: Duration = Duration::from_secs(1);
+/// How long an answer may wait in any case, but for twice the bound.
+const YOUNG: Duration = Duration::from_secs(15);
 /// How often it is looked for connections to close, and how often that is logged.
 const LOOKED_FOR: Duration = Duration::from_millis(100);
 const LOGGED: Duration = Duration::from_secs(10);
@@ -52,8 +46,8 @@ const REQUEST: usize = 16 << 10;
 /// Shorter answers are not counted: a stream costs as much.
 const COUNTED_FROM: usize = 1 << 10;
 /// The bound where none is given: this part of the memory, within these limits.
-const PART_OF_MEMORY: u64 = 16;
-const BOUNDS: (u64, u64) = (64 << 20, 1 << 30);
+const PART_OF_MEMORY: u64 = 8;
+const BOUNDS: (u64, u64) = (128 << 20, 1 << 30);
 
 /// The answers of a server that are not read yet.
 #[derive(Debug)]
@@ -63,15 +57,17 @@ pub struct UnreadAnswers {
     bytes: AtomicUsize,
     /// Numbers connections.
     next: AtomicU64,
-    /// What is unread of each user, or network.
+    /// What is unread of each user.
     owners: Mutex<SharedByKey<String, Owner>>,
+    /// The same of clients that are not identified.
+    unidentified: Arc<Owner>,
     /// Held to add or remove a connection, and to look for those that have waited longest.
     connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
     /// When it was looked for some, and when that was logged. Held meanwhile.
     looked: Mutex<[Option<Instant>; 2]>,
 }
 
-/// Unread bytes of a user, or of the clients of a network that are not identified.
+/// Unread bytes of a user, or of all clients that are not identified.
 type Owner = AtomicUsize;
 
 /// What the client of one connection has not read.
@@ -79,7 +75,6 @@ type Owner = AtomicUsize;
 pub struct ConnectionUnread {
     all: Arc<UnreadAnswers>,
     number: u64,
-    network: Arc<Owner>,
     /// Held for moments, while no other lock is taken.
     state: Mutex<State>,
     /// The first user, who mostly is the only one.
@@ -112,12 +107,14 @@ struct Item {
 pub struct UserUnread {
     owner: Arc<Owner>,
     bytes: AtomicUsize,
+    /// Requests that were begun and are not answered.
+    begun: AtomicUsize,
     /// Wakes a request that waits, which wakes the next one.
     read: Notify,
 }
 
 impl UnreadAnswers {
-    /// No more than `most` bytes, or a sixteenth of the memory that the process may have; twice that for a
+    /// No more than `most` bytes, or an eighth of the memory that the process may have; twice that for a
     /// second.
     pub fn new(most: Option<u64>) -> Arc<UnreadAnswers> {
         let most = most.unwrap_or_else(|| (memory_limit() / PART_OF_MEMORY).clamp(BOUNDS.0, BOUNDS.1));
@@ -126,20 +123,18 @@ impl UnreadAnswers {
             bytes: AtomicUsize::new(0),
             next: AtomicU64::new(0),
             owners: Mutex::default(),
+            unidentified: Arc::default(),
             connections: Mutex::default(),
             looked: Mutex::default(),
         })
     }
 
-    /// A new connection of that client.
-    pub fn connection(self: &Arc<UnreadAnswers>, remote: IpAddr) -> Arc<ConnectionUnread> {
-        // No user has a name with a line break.
-        let network = self.owner(&format!("network\n{}", client_network(remote)));
+    /// A new connection.
+    pub fn connection(self: &Arc<UnreadAnswers>) -> Arc<ConnectionUnread> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(ConnectionUnread {
             all: Arc::clone(self),
             number,
-            network,
             state: Mutex::default(),
             first: OnceLock::new(),
             users: Mutex::default(),
@@ -171,8 +166,8 @@ impl UnreadAnswers {
         // Dropped after the lock, which the end of a connection takes.
         let connections: Vec<Arc<ConnectionUnread>> =
             self.connections.lock().values().filter_map(Weak::upgrade).collect();
-        let oldest = |connection| ConnectionUnread::oldest(connection).map(|oldest| (oldest, connection));
-        let mut waiting: Vec<_> = connections.iter().filter_map(oldest).collect();
+        let largest = |connection| ConnectionUnread::largest(connection).map(|largest| (largest, connection));
+        let mut waiting: Vec<_> = connections.iter().filter_map(largest).collect();
         let owners: HashSet<*const Owner> =
             waiting.iter().map(|((_, owner), _)| Arc::as_ptr(owner)).collect();
         let share = self.most / owners.len().max(1);
@@ -207,10 +202,10 @@ impl ConnectionUnread {
     pub fn of(&self, user: &User) -> Arc<UserUnread> {
         let make = || {
             let owner = match user.name == ANONYMOUS_USER {
-                true => self.network.clone(),
+                true => self.all.unidentified.clone(),
                 false => self.all.owner(&user.counted_as()),
             };
-            UserUnread { owner, bytes: AtomicUsize::new(0), read: Notify::new() }
+            UserUnread { owner, bytes: AtomicUsize::new(0), begun: AtomicUsize::new(0), read: Notify::new() }
         };
         let first = self.first.get_or_init(|| (user.name.clone(), Arc::new(make())));
         match first.0 == user.name {
@@ -224,28 +219,30 @@ impl ConnectionUnread {
         self.closed.notified().await;
     }
 
-    /// Waits until the user has read enough of earlier answers for a request to begin, for so long at most;
-    /// returns whether that is so.
+    /// Waits until the user has read enough of earlier answers for a request to begin, for so long at most.
+    /// `None` where that is not so. What this gives is dropped when the request is answered.
     pub async fn wait_for_reader<B>(
         self: &Arc<Self>,
-        user: &UserUnread,
+        user: &Arc<UserUnread>,
         request: &Request<B>,
         most: Duration,
-    ) -> bool {
+    ) -> Option<BegunRequest> {
         if user.may_begin(&self.all) {
-            return true;
+            return Some(BegunRequest::new(user));
         }
         let paced = (REQUEST + head_bytes(request), true);
-        let Some(_counted) = Entry::new(self, paced, &user.owner) else { return false };
+        let _counted = Entry::new(self, paced, &user.owner)?;
         let begins = async {
             // What is read between the check and the wait is remembered by `Notify`.
             while !user.may_begin(&self.all) {
                 user.read.notified().await;
             }
+            BegunRequest::new(user)
         };
-        let may_begin = tokio::time::timeout(most, begins).await.is_ok();
+        let begun = tokio::time::timeout(most, begins).await.ok();
+        // The next one, if there is room for it, too.
         user.read.notify_one();
-        may_begin
+        begun
     }
 
     /// An answer that counts until it is read, as the user's where that is known. On a connection that is
@@ -255,7 +252,7 @@ impl ConnectionUnread {
             Body::Full(bytes) if bytes.len() >= COUNTED_FROM && bytes.is_unique() => bytes,
             answer => return answer,
         };
-        let owner = user.map_or(&self.network, |user| &user.owner);
+        let owner = user.map_or(&self.all.unidentified, |user| &user.owner);
         let Some(entry) = Entry::new(self, (bytes.len(), false), owner) else {
             return Body::Stream(Box::pin(Dropped));
         };
@@ -267,16 +264,19 @@ impl ConnectionUnread {
 
     /// Counts a request that is not begun yet, until what this gives is dropped.
     pub fn count_request<B>(self: &Arc<Self>, request: &Request<B>) -> Option<UnbegunRequest> {
-        let owner = self.first.get().map_or(&self.network, |(_, user)| &user.owner);
+        let owner = self.first.get().map_or(&self.all.unidentified, |(_, user)| &user.owner);
         Entry::new(self, (REQUEST + head_bytes(request), false), owner)
             .map(|_entry| UnbegunRequest { _entry })
     }
 
-    /// Since when the oldest answer waits, and whose it is.
-    fn oldest(self: &Arc<Self>) -> Option<(Instant, Arc<Owner>)> {
+    /// Of the users with something unread here the one who has most in all, and since when the oldest of it
+    /// waits.
+    fn largest(self: &Arc<Self>) -> Option<(Instant, Arc<Owner>)> {
         let state = self.state.lock();
-        let oldest = state.unread.values().find(|item| !item.is_paced);
-        oldest.map(|item| (item.since, item.owner.clone()))
+        let items = state.unread.values().filter(|item| !item.is_paced);
+        // Of equal ones the last, so the oldest comes last.
+        let largest = items.rev().max_by_key(|item| item.owner.load(Ordering::Acquire));
+        largest.map(|item| (item.since, item.owner.clone()))
     }
 
     fn close(&self) {
@@ -297,11 +297,27 @@ impl Drop for ConnectionUnread {
 }
 
 impl UserUnread {
-    /// Whoever has none unread may, however little is left, so that nobody waits for others to read.
     fn may_begin(&self, all: &UnreadAnswers) -> bool {
-        let left = all.most.saturating_sub(all.bytes.load(Ordering::Acquire));
-        let own = self.bytes.load(Ordering::Acquire);
-        own == 0 || own < PACE.min(left / PART_OF_ROOM)
+        let (used, of_owner) = (all.bytes.load(Ordering::Acquire), self.owner.load(Ordering::Acquire));
+        let has_room = used <= all.most / 2 || of_owner <= all.most / 4;
+        has_room || (self.bytes.load(Ordering::Acquire) == 0 && self.begun.load(Ordering::Acquire) == 0)
+    }
+}
+
+/// A request that was begun, until it is answered.
+pub struct BegunRequest(Arc<UserUnread>);
+
+impl BegunRequest {
+    fn new(user: &Arc<UserUnread>) -> BegunRequest {
+        user.begun.fetch_add(1, Ordering::AcqRel);
+        BegunRequest(Arc::clone(user))
+    }
+}
+
+impl Drop for BegunRequest {
+    fn drop(&mut self) {
+        self.0.begun.fetch_sub(1, Ordering::AcqRel);
+        self.0.read.notify_one();
     }
 }
 
@@ -403,7 +419,7 @@ mod tests {
     }
 
     fn connection(all: &Arc<UnreadAnswers>) -> Arc<ConnectionUnread> {
-        all.connection([127, 0, 0, 1].into())
+        all.connection()
     }
 
     fn answer(of: &Arc<ConnectionUnread>, name: &str) -> Body {
@@ -415,40 +431,32 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_user_begins_no_more_than_is_read_and_others_do() {
+    async fn short_answers_and_other_forms_are_not_counted() {
         let connection = connection(&UnreadAnswers::new(None));
-        let mut unread: Vec<Body> = (0..4).map(|_| answer(&connection, "first")).collect();
-        let request = Request::builder().header("large", "x".repeat(1000)).body(()).unwrap();
-        let begins = async |name: &str| {
-            let name = user(name);
-            connection.wait_for_reader(&connection.of(&name), &request, Duration::from_millis(1)).await
-        };
-        assert_eq!([begins("first").await, begins("second").await], [false, true]);
-        unread.pop();
-        assert!(begins("first").await);
-        drop(unread);
-        assert_eq!(connection.all.bytes.load(Ordering::SeqCst), 0);
-        // Small ones, and those of other forms, are not counted.
         let _small = connection.count(Body::from(vec![0; COUNTED_FROM - 1]), None);
+        let unread = answer(&connection, "user");
+        assert_eq!(connection.all.bytes.load(Ordering::SeqCst), SIZE);
+        drop(unread);
         assert_eq!(connection.all.bytes.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_that_wait_go_on_when_answers_are_read() {
-        let connection = connection(&UnreadAnswers::new(None));
-        let mut unread: Vec<Body> = (0..4).map(|_| answer(&connection, "user")).collect();
+        let connection = connection(&UnreadAnswers::new(Some(4 << 20)));
+        let mut unread: Vec<Body> = (0..3).map(|_| answer(&connection, "user")).collect();
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..200 {
             let connection = connection.clone();
             waiting.spawn(async move {
                 let (user, request) = (connection.of(&user("user")), Request::new(()));
-                assert!(connection.wait_for_reader(&user, &request, Duration::from_secs(600)).await);
+                let _begun =
+                    connection.wait_for_reader(&user, &request, Duration::from_secs(600)).await.unwrap();
                 drop(answer(&connection, "user"));
             });
         }
         tokio::task::yield_now().await;
-        // One is enough: each that goes on wakes another.
-        unread.pop();
+        // Each that goes on wakes another.
+        unread.clear();
         while let Some(ended) = waiting.join_next().await {
             ended.unwrap();
         }
@@ -480,7 +488,7 @@ mod tests {
         // Nothing more is kept for it, and nothing counted twice.
         assert!(matches!(answer(&stalled, "many"), Body::Stream(_)));
         let (request, user) = (Request::new(()), stalled.of(&user("many")));
-        assert!(!stalled.wait_for_reader(&user, &request, Duration::from_secs(600)).await);
+        assert!(stalled.wait_for_reader(&user, &request, Duration::from_secs(600)).await.is_none());
         drop(held);
         assert_eq!(all.bytes.load(Ordering::SeqCst), 0);
         drop((stalled, second, slow, user));
@@ -501,5 +509,34 @@ mod tests {
         let document = Bytes::from(vec![0; SIZE]);
         let _shared = slow.count(Body::Full(document.clone()), None);
         assert_eq!(all.bytes.load(Ordering::SeqCst), SIZE);
+    }
+    #[tokio::test]
+    async fn a_connection_counts_for_the_one_who_has_most() {
+        let all = UnreadAnswers::new(Some(16 << 20));
+        let (mixed, large, slow) = (connection(&all), connection(&all), connection(&all));
+        let mut held = vec![answer(&mixed, "little"), answer(&slow, "reader")];
+        held.extend((0..9).map(|_| answer(&mixed, "many")));
+        held.extend((0..5).map(|_| answer(&large, "many")));
+        [&mixed, &slow].into_iter().for_each(|connection| age(connection));
+        held.push(answer(&slow, "reader"));
+        assert!(is_closed(&mixed).await && !is_closed(&large).await && !is_closed(&slow).await);
+    }
+
+    #[tokio::test]
+    async fn who_has_much_begins_one_after_the_other_and_others_as_ever() {
+        let all = UnreadAnswers::new(Some(16 << 20));
+        let [first, second] = std::array::from_fn(|_| connection(&all));
+        let _held: Vec<Body> = (0..9).map(|_| answer(&first, "many")).collect();
+        let request = Request::new(());
+        let begins = async |of: &Arc<ConnectionUnread>, name: &str| {
+            of.wait_for_reader(&of.of(&user(name)), &request, Duration::from_millis(1)).await
+        };
+        let begun = begins(&second, "many").await;
+        assert!(begun.is_some() && begins(&second, "many").await.is_none());
+        drop(begun);
+        assert!(begins(&second, "many").await.is_some());
+        let _unread = answer(&second, "reader");
+        let both = [begins(&second, "reader").await, begins(&second, "reader").await];
+        assert!(both.iter().all(Option::is_some));
     }
 }

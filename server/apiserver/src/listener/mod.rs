@@ -99,7 +99,7 @@ pub async fn serve(
             settings,
             header_slots: header_slots.clone(),
             scheduled: scheduled.clone(),
-            unread: unread.connection(remote),
+            unread: unread.connection(),
         };
         let (tls, server) = (tls.clone(), server.clone());
         let (end, after_upgrade) = (graceful.watcher(), graceful.watcher());
