@@ -157,7 +157,9 @@ async fn admit(
     old: &Value,
 ) -> Result<(), ApiError> {
     let strategy = cx.resource.strategy;
-    match_namespace(&cx.resource, &cx.info, new)?;
+    // Upstream compares namespaces after versions.
+    match_namespace(&cx.resource, &cx.info, new)
+        .or_else(|error| check_version(cx, new, old).and(Err(error)))?;
     prepare_metadata_update(new, old)?;
     dedup_owners(cx, new, "");
     strategy.default(new);
