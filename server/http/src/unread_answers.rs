@@ -115,7 +115,7 @@ pub struct UserUnread {
 
 impl UnreadAnswers {
     /// No more than `most` bytes, or an eighth of the memory that the process may have; twice that for a
-    /// second.
+    /// while.
     pub fn new(most: Option<u64>) -> Arc<UnreadAnswers> {
         let most = most.unwrap_or_else(|| (memory_limit() / PART_OF_MEMORY).clamp(BOUNDS.0, BOUNDS.1));
         Arc::new(UnreadAnswers {
