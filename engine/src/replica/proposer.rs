@@ -69,8 +69,8 @@ pub(crate) struct Proposer {
 /// - The new session comes first. The doubtful record is void wherever it follows, and however often: its
 ///   session is not the current one, and no session is the current one twice, as each record that begins one
 ///   names the one before and sessions are numbered (`Session::after`). So it is certain that it was not
-///   applied and never will be, and its callers may be told so, or tried again, as those of a record that was
-///   never sent.
+///   applied and never will be, and its callers may get that error, or be tried again, as those of a record
+///   that was never sent.
 ///
 /// This replica knows which it is when it has applied the new session's record: whoever still waits for the
 /// doubtful one then ([`Shared::take_refused`]) waits for a void one. If the journal loses the new session's
