@@ -16,7 +16,7 @@ use plinth_tests::requests::create;
 use plinth_tests::server::{namespace, shared, unique, TestServer};
 use serde_json::{json, Value};
 
-use super::{answer, send};
+use super::{reviewed, send};
 
 /// An admission webhook that labels objects, and denies those named `denied`.
 async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -40,9 +40,7 @@ async fn admission_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> 
     if admission_request["name"] == "untyped" {
         response["allowed"] = json!("true");
     }
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    answer(StatusCode::OK, &review.to_string())
+    reviewed(&response)
 }
 
 #[tokio::test]
@@ -161,9 +159,7 @@ async fn a_webhook_that_breaks_off_is_called_once() {
             }
             answered.fetch_add(1, Ordering::SeqCst);
             let response = json!({"uid": review["request"]["uid"], "allowed": true});
-            let review =
-                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-            Some(answer(StatusCode::OK, &review.to_string()))
+            Some(reviewed(&response))
         }
     })
     .await;
@@ -209,9 +205,7 @@ async fn a_refusal_is_no_state_of_the_store() {
             let (code, reason) = if is_deletion { (404, "NotFound") } else { (409, "AlreadyExists") };
             let status = json!({"code": code, "reason": reason, "message": "not this one"});
             let response = json!({"uid": review["request"]["uid"], "allowed": false, "status": status});
-            let review =
-                json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-            answer(StatusCode::OK, &review.to_string())
+            reviewed(&response)
         }
     })
     .await;
@@ -267,43 +261,58 @@ async fn patching_webhook(request: Request<Incoming>) -> Response<Full<Bytes>> {
         response["patchType"] = json!("JSONPatch");
         response["patch"] = json!(BASE64_STANDARD.encode(patch));
     }
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    answer(StatusCode::OK, &review.to_string())
+    reviewed(&response)
 }
 
-/// Configures it for a namespace; returns the path of the configuration.
-async fn configure_patching(client: &Client, server: &HttpsServer, namespace: &str) -> String {
-    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    let name = unique("patching");
-    let body = json!({"metadata": {"name": name}, "webhooks": [{
-        "name": "patching.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "clientConfig": {"url": format!("https://localhost:{}/", server.port), "caBundle": BASE64_STANDARD.encode(&server.certificate)},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
-    }]});
-    create(client, CONFIGURATIONS, &body).await;
-    format!("{CONFIGURATIONS}/{name}")
+/// A namespace of the shared server that it is configured for.
+struct Patched {
+    client: Client,
+    /// Path of the ConfigMaps.
+    maps: String,
+    /// Path of the configuration.
+    configuration: String,
+    _webhook: HttpsServer,
+}
+
+impl Patched {
+    async fn start(name: &str) -> Patched {
+        const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+        let client = shared().await.client().await;
+        let namespace = namespace(&client, name).await;
+        let webhook = HttpsServer::start(patching_webhook).await;
+        let name = unique("patching");
+        let body = json!({"metadata": {"name": name}, "webhooks": [{
+            "name": "patching.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {"url": format!("https://localhost:{}/", webhook.port), "caBundle": BASE64_STANDARD.encode(&webhook.certificate)},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{"operations": ["CREATE", "UPDATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        }]});
+        create(&client, CONFIGURATIONS, &body).await;
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        Patched { client, maps, configuration: format!("{CONFIGURATIONS}/{name}"), _webhook: webhook }
+    }
+
+    async fn end(self) {
+        let (code, body, _) = send(&self.client, "DELETE", &self.configuration, &Value::Null).await;
+        assert_eq!(code, 200, "{body}");
+    }
 }
 
 /// The resourceVersion that mutating webhooks leave is what counts, as for upstream's storage.
 #[tokio::test]
 async fn the_version_that_a_webhook_sets_counts() {
-    let client = shared().await.client().await;
-    let namespace = namespace(&client, "versions").await;
-    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let server = HttpsServer::start(patching_webhook).await;
-    let configuration = configure_patching(&client, &server, &namespace).await;
+    let patched = Patched::start("versions").await;
+    let (client, maps) = (&patched.client, &patched.maps);
     let patch = |version: &str| {
         json!([{"op": "add", "path": "/metadata/resourceVersion", "value": version}]).to_string()
     };
     let with = |name: &str, version: &str| json!({"metadata": {"name": name, "annotations": {"patch": patch(version)}}});
 
-    let (code, body, _) = send(&client, "POST", &maps, &with("new", "7")).await;
+    let (code, body, _) = send(client, "POST", maps, &with("new", "7")).await;
     let refused = "resourceVersion should not be set on objects to be created";
     assert_eq!((code, body["message"].as_str()), (500, Some(refused)), "{body}");
     // No version is refused at a create, nor is what a create made by an update would have.
-    create(&client, &maps, &with("new", "")).await;
+    create(client, maps, &with("new", "")).await;
     let mut applied = with("applied", "7");
     applied["apiVersion"] = json!("v1");
     applied["kind"] = json!("ConfigMap");
@@ -313,30 +322,26 @@ async fn the_version_that_a_webhook_sets_counts() {
     assert_eq!(connection.call(&apply).await.expect("an answer").status, StatusCode::CREATED);
 
     let path = format!("{maps}/new");
-    let (code, body, _) = send(&client, "PUT", &path, &with("new", "7")).await;
+    let (code, body, _) = send(client, "PUT", &path, &with("new", "7")).await;
     assert_eq!((code, body["reason"].as_str()), (409, Some("Conflict")), "{body}");
-    let patched = json!({"metadata": {"annotations": {"patch": patch("7")}}});
-    let (code, body, _) = send(&client, "PATCH", &path, &patched).await;
+    let change = json!({"metadata": {"annotations": {"patch": patch("7")}}});
+    let (code, body, _) = send(client, "PATCH", &path, &change).await;
     assert_eq!((code, body["reason"].as_str()), (409, Some("Conflict")), "{body}");
-    let (code, body, _) = send(&client, "PUT", &path, &with("new", "x")).await;
+    let (code, body, _) = send(client, "PUT", &path, &with("new", "x")).await;
     assert_eq!(code, 500, "{body}");
     // What a client sent for another version is written where the webhook takes that version away.
     let mut stale = with("new", "");
     stale["metadata"]["resourceVersion"] = json!("7");
-    let (code, body, _) = send(&client, "PUT", &path, &stale).await;
+    let (code, body, _) = send(client, "PUT", &path, &stale).await;
     assert_eq!(code, 200, "{body}");
-    let (code, body, _) = send(&client, "DELETE", &configuration, &Value::Null).await;
-    assert_eq!(code, 200, "{body}");
+    patched.end().await;
 }
 
 /// What the server keeps of an object is restored after admission.
 #[tokio::test]
 async fn what_is_the_servers_is_not_a_webhooks() {
-    let client = shared().await.client().await;
-    let namespace = namespace(&client, "restored").await;
-    let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
-    let server = HttpsServer::start(patching_webhook).await;
-    let configuration = configure_patching(&client, &server, &namespace).await;
+    let patched = Patched::start("restored").await;
+    let (client, maps) = (&patched.client, &patched.maps);
     let deleting = json!([
         {"op": "add", "path": "/metadata/deletionTimestamp", "value": "2026-01-01T00:00:00Z"},
         {"op": "add", "path": "/metadata/deletionGracePeriodSeconds", "value": 7},
@@ -345,15 +350,15 @@ async fn what_is_the_servers_is_not_a_webhooks() {
     let object = json!({"metadata": {
         "name": "kept", "finalizers": ["example.com/hold"], "annotations": {"patch": deleting.to_string()},
     }});
-    let created = create(&client, &maps, &object).await["metadata"].clone();
+    let created = create(client, maps, &object).await["metadata"].clone();
     for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
         assert_eq!(created.get(key), None, "{created}");
     }
     let path = format!("{maps}/kept");
     let is_kept = async |patch: Value, keys: &[&str]| {
-        let before = send(&client, "GET", &path, &Value::Null).await.1["metadata"].clone();
+        let before = send(client, "GET", &path, &Value::Null).await.1["metadata"].clone();
         let change = json!({"metadata": {"annotations": {"patch": patch.to_string()}}});
-        let (code, body, _) = send(&client, "PATCH", &path, &change).await;
+        let (code, body, _) = send(client, "PATCH", &path, &change).await;
         assert_eq!(code, 200, "{patch}: {body}");
         for key in keys {
             assert_eq!(body["metadata"].get(key), before.get(key), "{patch}: {body}");
@@ -365,14 +370,13 @@ async fn what_is_the_servers_is_not_a_webhooks() {
     let other = "2020-01-01T00:00:00Z";
     is_kept(json!([{"op": "add", "path": "/metadata/creationTimestamp", "value": other}]), &kept).await;
     is_kept(json!([{"op": "add", "path": "/metadata/generation", "value": 999}]), &kept).await;
-    let (code, body, _) = send(&client, "DELETE", &path, &Value::Null).await;
+    let (code, body, _) = send(client, "DELETE", &path, &Value::Null).await;
     assert_eq!((code, body["metadata"]["finalizers"].as_array().map(Vec::len)), (200, Some(1)), "{body}");
     is_kept(json!([{"op": "remove", "path": "/metadata/deletionTimestamp"}]), &kept).await;
     is_kept(json!([{"op": "remove", "path": "/metadata/deletionGracePeriodSeconds"}]), &kept).await;
     // And the finalizer can be removed beside such a webhook.
     let released = json!({"metadata": {"finalizers": null}});
-    assert_eq!(send(&client, "PATCH", &path, &released).await.0, 200);
-    assert_eq!(send(&client, "GET", &path, &Value::Null).await.0, 404);
-    let (code, body, _) = send(&client, "DELETE", &configuration, &Value::Null).await;
-    assert_eq!(code, 200, "{body}");
+    assert_eq!(send(client, "PATCH", &path, &released).await.0, 200);
+    assert_eq!(send(client, "GET", &path, &Value::Null).await.0, 404);
+    patched.end().await;
 }

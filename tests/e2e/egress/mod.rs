@@ -6,7 +6,7 @@ use http_body_util::Full;
 use hyper::{Response, StatusCode};
 use kube::Client;
 use plinth_benches::api::client::{Endpoint, Protocol};
-use serde_json::Value;
+use serde_json::{json, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 mod admission_webhooks;
@@ -46,4 +46,11 @@ fn answer(code: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
     *response.status_mut() = code;
     response
+}
+
+/// The answer of an admission webhook with that response.
+fn reviewed(response: &Value) -> Response<Full<Bytes>> {
+    let review =
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    answer(StatusCode::OK, &review.to_string())
 }

@@ -17,7 +17,7 @@ use serde_json::{json, Value};
 use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinSet;
 
-use super::{answer, send};
+use super::{reviewed, send};
 
 /// The limit of open files here.
 const FILES: u32 = 1024;
@@ -34,9 +34,7 @@ async fn allow(request: Request<Incoming>) -> Response<Full<Bytes>> {
     let body = request.into_body().collect().await.expect("body").to_bytes();
     let review: Value = serde_json::from_slice(&body).expect("a review");
     let response = json!({"uid": review["request"]["uid"], "allowed": true});
-    let review =
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-    answer(StatusCode::OK, &review.to_string())
+    reviewed(&response)
 }
 
 /// A webhook for new objects of a resource.
