@@ -91,6 +91,13 @@ pub struct ConnectionInfo {
     pub unread: Arc<ConnectionUnread>,
 }
 
+impl ConnectionInfo {
+    /// Counts an answer until it is read.
+    fn count(&self, answer: Body, user: Option<&Arc<UserUnread>>) -> Body {
+        self.unread.count(answer, user, self.scheduled.streams())
+    }
+}
+
 /// Answers one request. Never fails: an error becomes a Status.
 pub async fn handle(
     server: Arc<Server>,
@@ -107,7 +114,7 @@ pub async fn handle(
             if is_head {
                 drop_body(&mut refused);
             }
-            return refused.map(|body| connection.unread.count(body, None));
+            return refused.map(|body| connection.count(body, None));
         }
     };
     let audit_id = audit::id(request.headers());
@@ -159,7 +166,7 @@ pub async fn handle(
     if is_head {
         drop_body(&mut response);
     }
-    let response = response.map(|body| connection.unread.count(body, state.unread.as_ref()));
+    let response = response.map(|body| connection.count(body, state.unread.as_ref()));
     match state.meter {
         Some(meter) => meter.answered(response),
         None => response,

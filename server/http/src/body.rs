@@ -8,12 +8,16 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
 use super::paced_response::{PacedReader, PieceProducer};
+use super::unread_answers::UnreadStream;
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
 pub trait ChunkStream: Send {
     /// The next chunk; `None` ends the body cleanly.
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
+
+    /// Counts what is produced ahead of the connection, where there is such a thing.
+    fn count_ahead(self: Pin<&mut Self>, _: UnreadStream) {}
 }
 
 /// A streamed response whose first chunk was produced before the response header was sent.
@@ -35,6 +39,10 @@ where
             Some(first) => Poll::Ready(Some(Ok(first))),
             None => body.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map_err(Into::into))),
         }
+    }
+
+    fn count_ahead(self: Pin<&mut Self>, counted: UnreadStream) {
+        self.get_mut().rest.count_in(counted);
     }
 }
 
@@ -98,6 +106,15 @@ impl Body {
     /// The same body, followed by an observer. It has no length before it is sent.
     pub fn observed(self, observer: impl BodyObserver + 'static) -> Body {
         Body::Observed(Box::new(ObservedBody { observer: Box::new(observer), inner: self }))
+    }
+
+    /// The stream that produces it, if one does.
+    pub(crate) fn stream(&mut self) -> Option<Pin<&mut dyn ChunkStream>> {
+        match self {
+            Body::Stream(stream) => Some(stream.as_mut()),
+            Body::Observed(body) => body.inner.stream(),
+            Body::Full(_) | Body::Channel { .. } => None,
+        }
     }
 }
 

@@ -56,5 +56,7 @@ pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
 pub use sockets::{prepare_outgoing_socket, prepare_socket};
 pub use tls::{server_config, ServingCertificate, TlsError};
-pub use unread_answers::{BegunRequest, ConnectionUnread, UnbegunRequest, UnreadAnswers, UserUnread};
+pub use unread_answers::{
+    BegunRequest, ConnectionUnread, UnbegunRequest, UnreadAnswers, UnreadStream, UserUnread,
+};
 pub use upgrade::{wants_websocket, Upgrade, UpgradeHold};

@@ -135,7 +135,8 @@ impl Membership {
         let others = members.iter().filter(|member| member.id != self.id.0 && member.address != self.address);
         let others: BTreeSet<SocketAddr> = others.map(|member| member.address).collect();
         let dir = self.dir.clone();
-        let written = tokio::task::spawn_blocking(move || peers::write(&dir, &others)).await;
+        // The server's stop waits for it: the directory may be another process's then.
+        let written = self.server.tasks.spawn_blocking(move || peers::write(&dir, &others)).await;
         if let Ok(Err(error)) = written {
             tracing::debug!(%error, "the addresses of the other replicas could not be written");
         }

@@ -182,13 +182,12 @@ impl CheckpointWriter {
         let store = &self.source.store;
         // Before anything is written: it is not trimmed behind what is just being copied.
         self.source.keep_for_checkpoint().await.map_err(|error| error.message)?;
-        let writer = self.clone();
-        let round = tokio::task::spawn_blocking(move || {
+        let written = self.on_a_thread(|writer| {
             let archives = writer.open()?;
             let written = writer.write(&archives);
             Ok::<_, ArchiveError>((written, list(&archives)?.checkpoints))
         });
-        let (written, mut all) = round.await??;
+        let (written, mut all) = written.await??;
         all.retain(|checkpoint| checkpoint.cluster == self.cluster);
         self.set_other_histories_aside(&mut all).await?;
         if let Some(oldest) = all.iter().take(KEPT).next_back() {
@@ -196,13 +195,22 @@ impl CheckpointWriter {
             let kept = members::keep(store, KEPT_NAME, oldest.position, time).await;
             kept.map_err(|error| error.message)?;
         }
-        let (written, writer) = (written?, self.clone());
-        let removed = tokio::task::spawn_blocking(move || {
+        let written = written?;
+        let removed = self.on_a_thread(move |writer| {
             let archives = writer.open()?;
             all.iter().skip(KEPT).try_for_each(|obsolete| archives.remove(&obsolete.name()))
         });
         removed.await??;
         Ok(written)
+    }
+
+    /// Runs what blocks. The server's stop waits for it, so that nothing is written behind it.
+    fn on_a_thread<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&CheckpointWriter) -> T + Send + 'static,
+    ) -> JoinHandle<T> {
+        let writer = self.clone();
+        self.server.tasks.spawn_blocking(move || work(&writer))
     }
 
     /// Marks the checkpoints that lie after the end of the journal, which no other replica can have written
@@ -219,8 +227,7 @@ impl CheckpointWriter {
         if others.is_empty() {
             return Ok(());
         }
-        let writer = self.clone();
-        let marked = tokio::task::spawn_blocking(move || {
+        let marked = self.on_a_thread(move |writer| {
             let archives = writer.open()?;
             others.iter().try_for_each(|checkpoint| {
                 tracing::warn!(

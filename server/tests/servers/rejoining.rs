@@ -135,6 +135,33 @@ fn checkpoints(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn no_checkpoint_is_written_behind_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kept, own) = (dir.path().join("checkpoints"), dir.path().join("1"));
+    std::fs::create_dir(&kept).unwrap();
+    let journal = SimulatedJournal::new(33);
+    for round in 0..4 {
+        let runtime = runtime().unwrap();
+        let files = runtime.block_on(async {
+            let flags = ["--checkpoint-dir", kept.to_str().unwrap(), "--checkpoint-interval", "1ms"];
+            let first = try_serve(&own, &journal, 1, &flags).await.unwrap();
+            let mut client = connect(&first).await;
+            let newest = checkpoints(&kept).pop();
+            let mut n = 0;
+            while checkpoints(&kept).pop() == newest {
+                assert_eq!(create(&mut client, &format!("step-{round}-{n}")).await.status, 201);
+                n += 1;
+            }
+            first.stop().await.unwrap();
+            names(&kept, "")
+        });
+        // This waits for all that is at work.
+        drop(runtime);
+        assert_eq!(names(&kept, ""), files);
+    }
+}
+
+#[test]
 fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);

@@ -35,8 +35,6 @@ const HEADER: Duration = Duration::from_secs(32);
 const HEADER_BYTES: usize = 1 << 20;
 /// Concurrent HTTP/2 streams of a connection when the options do not set it.
 const STREAMS: u32 = 250;
-/// From so many on, requests of a connection count until they are begun.
-const COUNTED_STREAMS: usize = 32;
 /// Flow-control windows of HTTP/2, in bytes: large enough for a long list on loopback.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -268,9 +266,7 @@ pub async fn serve(
             unread: unread_answers.clone(),
         };
         let (server, detacher) = (server.clone(), server.clone());
-        let unbegun = (info.scheduled.streams() >= COUNTED_STREAMS)
-            .then(|| info.unread.count_request(&request))
-            .flatten();
+        let unbegun = info.unread.count_request(&request, info.scheduled.streams());
         if request.version() == hyper::Version::HTTP_2 && settings.sends_goaway() {
             goaway_sender.notify_one();
         }

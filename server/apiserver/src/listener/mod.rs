@@ -68,7 +68,8 @@ pub async fn serve(
     let settings = ConnectionSettings::new(&options);
     let scheduler = Arc::<FairScheduler>::default();
     let header_slots = LargeHeaderSlots::default();
-    let unread = UnreadAnswers::new(options.max_unread_bytes);
+    let unread =
+        server.metrics.unread_answers.get_or_init(|| UnreadAnswers::new(options.max_unread_bytes)).clone();
     let stopped = async move {
         // A dropped sender means stop, too.
         let _ = stop.wait_for(|stop| *stop).await;

@@ -2,8 +2,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts,
-    Registry,
+    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
 
 type Registered<T> = Result<T, prometheus::Error>;
@@ -26,6 +26,10 @@ impl Families<'_> {
 
     pub(crate) fn counters(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntCounterVec> {
         self.register(IntCounterVec::new(Opts::new(name, help), labels)?)
+    }
+
+    pub(crate) fn gauge(&self, name: &str, help: &str) -> Registered<IntGauge> {
+        self.register(IntGauge::new(name, help)?)
     }
 
     pub(crate) fn gauges(&self, name: &str, help: &str, labels: &[&str]) -> Registered<IntGaugeVec> {

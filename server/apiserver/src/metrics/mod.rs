@@ -35,14 +35,15 @@ mod watches;
 mod workqueue;
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use prometheus::{Encoder, IntCounter, Registry, TextEncoder};
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 
 use families::Families;
 use in_flight::InFlightMetrics;
 use objects::ObjectMetrics;
+use plinth_http::UnreadAnswers;
 use plinth_storage::Store;
 
 pub use admission::{AdmissionCall, AdmissionMetrics, AdmissionSeries, Stage, WebhookOutcome};
@@ -84,6 +85,9 @@ pub struct Metrics {
     pub health: HealthMetrics,
     /// TLS handshakes that failed.
     pub tls_handshake_errors: IntCounter,
+    /// What clients have not read, of the listener that was started.
+    pub unread_answers: OnceLock<Arc<UnreadAnswers>>,
+    unread_answer_bytes: IntGauge,
     in_flight: InFlightMetrics,
     objects: ObjectMetrics,
 }
@@ -109,6 +113,11 @@ impl Metrics {
                 "apiserver_tls_handshake_errors_total",
                 "Connections dropped because their TLS handshake failed.",
             )?,
+            unread_answers: OnceLock::new(),
+            unread_answer_bytes: Families(&registry).gauge(
+                "plinth_unread_answer_bytes",
+                "Bytes of answers that clients have not read, of --max-unread-bytes.",
+            )?,
             in_flight: InFlightMetrics::new(&registry)?,
             objects: ObjectMetrics::default(),
             registry,
@@ -130,6 +139,8 @@ impl Metrics {
         let counts = self.objects.counts(store, store.registry()).await;
         self.in_flight.refresh();
         self.workqueues.refresh();
+        let unread = self.unread_answers.get().map_or(0, |answers| answers.bytes());
+        self.unread_answer_bytes.set(i64::try_from(unread).unwrap_or(i64::MAX));
         let mut out = Vec::with_capacity(64 << 10);
         encode(&self.registry, &mut out);
         objects::write(&counts, &mut out);

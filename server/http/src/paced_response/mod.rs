@@ -10,7 +10,6 @@
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.
 
-use plinth_api::{ApiError, Reason};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,6 +23,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+use plinth_api::{ApiError, Reason};
+
+use super::unread_answers::UnreadStream;
 
 /// Maximum number of ready pieces. It is one until the first was taken, and grows with each one taken, so
 /// that clients that never read cost least.
@@ -154,6 +157,14 @@ pub trait PieceProducer: Send + 'static {
     /// Releases resources that can be acquired again, such as a snapshot, because nothing was read for a
     /// while.
     fn release(&mut self);
+
+    /// The memory of a piece, in bytes.
+    fn piece_bytes(piece: &Self::Piece) -> usize;
+
+    /// The memory of what it keeps between two pieces, in bytes.
+    fn kept_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// The result of a step.
@@ -220,6 +231,11 @@ struct State<P: PieceProducer> {
     released: bool,
     ended: bool,
     waiting: Option<Waker>,
+    /// Bytes of the piece that was taken last: the connection holds it until it takes the next one.
+    last_taken: usize,
+    /// Bytes that the producer keeps.
+    kept: usize,
+    counted: Option<UnreadStream>,
 }
 
 impl<P: PieceProducer> PacedReader<P> {
@@ -232,6 +248,9 @@ impl<P: PieceProducer> PacedReader<P> {
             released: false,
             ended: false,
             waiting: None,
+            last_taken: 0,
+            kept: 0,
+            counted: None,
         };
         let shared = Arc::new(Shared { pool, state: Mutex::new(state), gone: AtomicBool::new(false) });
         resume(&shared, producer);
@@ -250,6 +269,14 @@ impl<P: PieceProducer> PacedReader<P> {
         self.watcher = Some(watcher.abort_handle());
     }
 
+    /// Counts from now on what the response holds: ready pieces, the one that was taken last, and what its
+    /// producer keeps.
+    pub fn count_in(&mut self, counted: UnreadStream) {
+        let mut state = self.shared.state.lock();
+        state.counted = Some(counted);
+        state.count();
+    }
+
     /// Whether all pieces have been taken.
     pub fn is_at_end(&self) -> bool {
         let state = self.shared.state.lock();
@@ -266,6 +293,8 @@ impl<P: PieceProducer> PacedReader<P> {
         let mut state = self.shared.state.lock();
         let piece = state.ready.pop_front();
         state.taken += u64::from(piece.is_some());
+        state.last_taken = bytes_of::<P>(piece.as_ref());
+        state.count();
         let parked = if state.ready.len() <= RESUME_AT { state.parked.take() } else { None };
         let polled = match piece {
             Some(piece) => Poll::Ready(Some(piece)),
@@ -316,6 +345,7 @@ fn run<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permi
             return;
         }
         let next = producer.next(ClientPresence(&shared.gone));
+        let kept = producer.kept_bytes();
         let mut state = shared.state.lock();
         if state.ended {
             // It was aborted meanwhile.
@@ -334,6 +364,8 @@ fn run<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permi
             }
         }
         state.released = false;
+        state.kept = if state.ended { 0 } else { kept };
+        state.count();
         if state.ended {
             return wake(state);
         }
@@ -359,7 +391,20 @@ impl<P: PieceProducer> State<P> {
         self.ready.clear();
         self.ready.push_back(Err(cut.into()));
         self.ended = true;
+        self.kept = 0;
+        self.count();
     }
+
+    fn count(&self) {
+        if let Some(counted) = &self.counted {
+            let ready: usize = self.ready.iter().map(|piece| bytes_of::<P>(Some(piece))).sum();
+            counted.set(ready + self.last_taken + self.kept);
+        }
+    }
+}
+
+fn bytes_of<P: PieceProducer>(piece: Option<&Result<P::Piece, P::Error>>) -> usize {
+    piece.and_then(|piece| piece.as_ref().ok()).map_or(0, P::piece_bytes)
 }
 
 /// Wakes the reader, outside of the lock.

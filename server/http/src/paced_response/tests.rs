@@ -1,4 +1,9 @@
 use super::*;
+use crate::unread_answers::UnreadAnswers;
+
+/// What is said of the memory of each number, and of its producer.
+const PIECE: usize = 1 << 20;
+const KEPT: usize = 1 << 10;
 
 /// Produces the numbers up to a limit and counts what happens to it.
 struct Numbers {
@@ -44,6 +49,14 @@ impl PieceProducer for Numbers {
 
     fn release(&mut self) {
         self.seen.released_count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn piece_bytes(_: &usize) -> usize {
+        PIECE
+    }
+
+    fn kept_bytes(&self) -> usize {
+        KEPT
     }
 }
 
@@ -136,6 +149,10 @@ impl PieceProducer for Waits {
     }
 
     fn release(&mut self) {}
+
+    fn piece_bytes(_: &usize) -> usize {
+        0
+    }
 }
 
 /// More producers wait than there are permits, and all of them have to wait at once before any continues.
@@ -165,4 +182,24 @@ async fn a_panic_is_an_error_and_no_clean_end() {
     assert_eq!(reader.next().await, Some(Ok(999_999)));
     assert_eq!(reader.next().await, Some(Err(Failed(AbortedResponse::Failed))));
     assert_eq!(reader.next().await, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_response_holds_is_counted_until_it_is_read() {
+    let all = UnreadAnswers::new(None);
+    let connection = all.connection();
+    let (mut reader, _) = numbers(5);
+    assert_eq!(reader.next().await.unwrap(), Ok(1));
+    until(|| reader.shared.state.lock().parked.is_some()).await;
+    // The one that was taken, and two ready ones.
+    let counted = connection.unidentified_stream().unwrap();
+    reader.count_in(counted);
+    assert_eq!(all.bytes(), 3 * PIECE + KEPT);
+    while reader.next().await.is_some() {}
+    assert_eq!(all.bytes(), 0);
+    let (mut reader, _) = numbers(5);
+    reader.count_in(connection.unidentified_stream().unwrap());
+    until(|| all.bytes() == PIECE + KEPT).await;
+    drop(reader);
+    until(|| all.bytes() == 0).await;
 }

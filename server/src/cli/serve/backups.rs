@@ -14,6 +14,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 
 use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
@@ -55,6 +56,7 @@ pub(super) fn start(server: &Arc<Server>, options: BackupScheduleOptions) {
         interval: options.backup_interval,
         keep: options.backup_keep as usize,
         stopping: server.stopping.clone(),
+        tasks: server.tasks.clone(),
         is_scheduled: AtomicBool::new(false),
     };
     reconciler::spawn(server, backups);
@@ -67,6 +69,7 @@ struct Backups {
     interval: Duration,
     keep: usize,
     stopping: watch::Receiver<bool>,
+    tasks: TaskTracker,
     /// Whether the first one since the start was scheduled.
     is_scheduled: AtomicBool,
 }
@@ -99,7 +102,8 @@ impl Reconciler for Backups {
                 }
             }
         };
-        let run = tokio::task::spawn_blocking(run).await.map_err(io::Error::other);
+        // The server's stop waits for it, so that nothing is written behind it.
+        let run = self.tasks.spawn_blocking(run).await.map_err(io::Error::other);
         run.and_then(|run: Result<Duration, io::Error>| run).map(Action::RequeueAfter).map_err(|error| {
             let location = &self.location;
             ApiError::internal(format!(

@@ -268,6 +268,18 @@ impl PieceProducer for ListProducer {
             Stage::Begin | Stage::Done => {}
         }
     }
+
+    fn piece_bytes(chunk: &Bytes) -> usize {
+        chunk.len()
+    }
+
+    fn kept_bytes(&self) -> usize {
+        let kept = match &self.stage {
+            Stage::Sized(sized) => sized.kept.iter().map(Bytes::len).sum(),
+            _ => 0,
+        };
+        self.buffer.capacity() + kept
+    }
 }
 
 impl Plan {

@@ -83,4 +83,8 @@ impl PieceProducer for InitialState {
         self.scan.suspend();
         self.seat = None;
     }
+
+    fn piece_bytes(batch: &Batch) -> usize {
+        batch.len()
+    }
 }

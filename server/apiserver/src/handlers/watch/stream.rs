@@ -22,7 +22,7 @@ use crate::representation::{EventType, Item, Representation, RepresentationKey};
 use crate::selection::Selection;
 use crate::stored_objects::read::{self, ServedEvent};
 use plinth_api::ApiError;
-use plinth_http::{BodyError, ChunkStream, PacedReader};
+use plinth_http::{BodyError, ChunkStream, PacedReader, UnreadStream};
 use plinth_registry::{Registry, ResourceType};
 use plinth_storage::Header;
 
@@ -335,6 +335,12 @@ impl ChunkStream for WatchStream {
             }
         }
         Poll::Ready(stream.pieces.pop_front().map(Ok))
+    }
+
+    fn count_ahead(self: Pin<&mut Self>, counted: UnreadStream) {
+        if let Some(initial) = &mut self.get_mut().initial {
+            initial.count_in(counted);
+        }
     }
 }
 

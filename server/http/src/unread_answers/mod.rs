@@ -14,8 +14,9 @@
 //!   authenticated yet, are one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
-//! their processor time; documents that all answers share do not. Lists and watches are not counted: they are
-//! produced at the pace of their reader (`paced_response`).
+//! their processor time; so do the streams of such a connection. Documents that all answers share do not.
+//! Lists and the initial states of watches are produced at the pace of their reader (`paced_response`); what
+//! they hold ahead of it counts as long as they do ([`UnreadStream`]).
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -43,8 +44,12 @@ const LOOKED_FOR: Duration = Duration::from_millis(100);
 const LOGGED: Duration = Duration::from_secs(10);
 /// What a request that waits takes beside its head: its future and its stream.
 const REQUEST: usize = 16 << 10;
-/// Shorter answers are not counted: a stream costs as much.
+/// What the stream of an answer takes beside it.
+const STREAM: usize = 4 << 10;
+/// Shorter answers are not counted, but for the streams of a connection that has many.
 const COUNTED_FROM: usize = 1 << 10;
+/// From so many streams on each of a connection counts. Clients that are no attackers have fewer for long.
+const MANY_STREAMS: usize = 32;
 /// The bound where none is given: this part of the memory, within these limits.
 const PART_OF_MEMORY: u64 = 8;
 const BOUNDS: (u64, u64) = (128 << 20, 1 << 30);
@@ -144,6 +149,11 @@ impl UnreadAnswers {
         connection
     }
 
+    /// Bytes that are not read now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
     fn remove(&self, item: &Item) {
         item.owner.fetch_sub(item.bytes, Ordering::AcqRel);
         self.bytes.fetch_sub(item.bytes, Ordering::AcqRel);
@@ -156,7 +166,7 @@ impl UnreadAnswers {
     /// Closes connections of those who have more than their share, until a quarter is free.
     fn make_room(&self) {
         let now = Instant::now();
-        let is_urgent = self.bytes.load(Ordering::Acquire) > 2 * self.most;
+        let is_urgent = self.bytes() > 2 * self.most;
         let mut looked = self.looked.lock();
         let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| now >= last + interval);
         if !is_urgent && !is_due(looked[0], LOOKED_FOR) {
@@ -177,7 +187,7 @@ impl UnreadAnswers {
         let enough = if is_urgent { self.most / 2 * 3 } else { self.most / 4 * 3 };
         let mut closed = 0;
         for ((since, owner), connection) in waiting {
-            if self.bytes.load(Ordering::Acquire) <= enough {
+            if self.bytes() <= enough {
                 break;
             }
             let is_young = now.saturating_duration_since(since) < YOUNG;
@@ -214,6 +224,12 @@ impl ConnectionUnread {
         }
     }
 
+    /// A stream of a client that is not identified.
+    #[cfg(test)]
+    pub(crate) fn unidentified_stream(self: &Arc<Self>) -> Option<UnreadStream> {
+        UnreadStream::new(self, &self.all.unidentified)
+    }
+
     /// Returns when the connection is to be closed, as others need the memory.
     pub async fn closed(&self) {
         self.closed.notified().await;
@@ -245,15 +261,36 @@ impl ConnectionUnread {
         begun
     }
 
-    /// An answer that counts until it is read, as the user's where that is known. On a connection that is
-    /// being closed it is an error, which is no clean end.
-    pub fn count(self: &Arc<Self>, answer: Body, user: Option<&Arc<UserUnread>>) -> Body {
-        let bytes = match answer {
-            Body::Full(bytes) if bytes.len() >= COUNTED_FROM && bytes.is_unique() => bytes,
-            answer => return answer,
-        };
+    /// An answer that counts until it is read, as the user's where that is known, on a connection with so many
+    /// streams. On one that is being closed it is an error, which is no clean end.
+    pub fn count(self: &Arc<Self>, answer: Body, user: Option<&Arc<UserUnread>>, streams: usize) -> Body {
         let owner = user.map_or(&self.all.unidentified, |user| &user.owner);
-        let Some(entry) = Entry::new(self, (bytes.len(), false), owner) else {
+        let mut answer = match answer {
+            Body::Full(bytes) => return self.count_whole(bytes, owner, user, streams),
+            answer => answer,
+        };
+        if let Some(stream) = answer.stream() {
+            match UnreadStream::new(self, owner) {
+                Some(counted) => stream.count_ahead(counted),
+                None => return Body::Stream(Box::pin(Dropped)),
+            }
+        }
+        answer
+    }
+
+    fn count_whole(
+        self: &Arc<Self>,
+        bytes: Bytes,
+        owner: &Arc<Owner>,
+        user: Option<&Arc<UserUnread>>,
+        streams: usize,
+    ) -> Body {
+        let length = if bytes.len() >= COUNTED_FROM && bytes.is_unique() { bytes.len() } else { 0 };
+        let stream = if streams >= MANY_STREAMS && !bytes.is_empty() { STREAM } else { 0 };
+        if length + stream == 0 {
+            return Body::Full(bytes);
+        }
+        let Some(entry) = Entry::new(self, (length + stream, false), owner) else {
             return Body::Stream(Box::pin(Dropped));
         };
         if let Some(user) = user {
@@ -262,8 +299,16 @@ impl ConnectionUnread {
         Body::Full(Bytes::from_owner(Counted { bytes, user: user.cloned(), _entry: entry }))
     }
 
-    /// Counts a request that is not begun yet, until what this gives is dropped.
-    pub fn count_request<B>(self: &Arc<Self>, request: &Request<B>) -> Option<UnbegunRequest> {
+    /// Counts a request that is not begun yet on a connection with so many streams, until what this gives is
+    /// dropped.
+    pub fn count_request<B>(
+        self: &Arc<Self>,
+        request: &Request<B>,
+        streams: usize,
+    ) -> Option<UnbegunRequest> {
+        if streams < MANY_STREAMS {
+            return None;
+        }
         let owner = self.first.get().map_or(&self.all.unidentified, |(_, user)| &user.owner);
         Entry::new(self, (REQUEST + head_bytes(request), false), owner)
             .map(|_entry| UnbegunRequest { _entry })
@@ -273,7 +318,7 @@ impl ConnectionUnread {
     /// waits.
     fn largest(self: &Arc<Self>) -> Option<(Instant, Arc<Owner>)> {
         let state = self.state.lock();
-        let items = state.unread.values().filter(|item| !item.is_paced);
+        let items = state.unread.values().filter(|item| item.bytes > 0 && !item.is_paced);
         // Of equal ones the last, so the oldest comes last.
         let largest = items.rev().max_by_key(|item| item.owner.load(Ordering::Acquire));
         largest.map(|item| (item.since, item.owner.clone()))
@@ -298,7 +343,7 @@ impl Drop for ConnectionUnread {
 
 impl UserUnread {
     fn may_begin(&self, all: &UnreadAnswers) -> bool {
-        let (used, of_owner) = (all.bytes.load(Ordering::Acquire), self.owner.load(Ordering::Acquire));
+        let (used, of_owner) = (all.bytes(), self.owner.load(Ordering::Acquire));
         let has_room = used <= all.most / 2 || of_owner <= all.most / 4;
         has_room || (self.bytes.load(Ordering::Acquire) == 0 && self.begun.load(Ordering::Acquire) == 0)
     }
@@ -361,10 +406,34 @@ impl Entry {
             number
         };
         let all = &connection.all;
-        if all.bytes.load(Ordering::Acquire) > all.most {
+        if all.bytes() > all.most {
             all.make_room();
         }
         Some(Entry { connection: Arc::clone(connection), number })
+    }
+}
+
+impl Entry {
+    /// The bytes that count from now on. What gets less is being read, so it has not waited.
+    fn set(&self, bytes: usize) {
+        let all = &self.connection.all;
+        {
+            let mut state = self.connection.state.lock();
+            let Some(item) = state.unread.get_mut(&self.number) else { return };
+            let more = bytes.saturating_sub(item.bytes);
+            let less = item.bytes.saturating_sub(bytes);
+            item.owner.fetch_add(more, Ordering::AcqRel);
+            all.bytes.fetch_add(more, Ordering::AcqRel);
+            item.owner.fetch_sub(less, Ordering::AcqRel);
+            all.bytes.fetch_sub(less, Ordering::AcqRel);
+            item.bytes = bytes;
+            if less > 0 {
+                item.since = Instant::now();
+            }
+        }
+        if all.bytes() > all.most {
+            all.make_room();
+        }
     }
 }
 
@@ -374,6 +443,20 @@ impl Drop for Entry {
         if let Some(item) = item {
             self.connection.all.remove(&item);
         }
+    }
+}
+
+/// What a response holds that is produced ahead of its reader. It counts until this is dropped.
+pub struct UnreadStream(Entry);
+
+impl UnreadStream {
+    fn new(connection: &Arc<ConnectionUnread>, owner: &Arc<Owner>) -> Option<UnreadStream> {
+        Entry::new(connection, (0, false), owner).map(UnreadStream)
+    }
+
+    /// It holds so many bytes now.
+    pub(crate) fn set(&self, bytes: usize) {
+        self.0.set(bytes);
     }
 }
 
@@ -409,134 +492,4 @@ impl ChunkStream for Dropped {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SIZE: usize = 1 << 20;
-
-    fn user(name: &str) -> User {
-        User { name: name.to_owned(), ..User::default() }
-    }
-
-    fn connection(all: &Arc<UnreadAnswers>) -> Arc<ConnectionUnread> {
-        all.connection()
-    }
-
-    fn answer(of: &Arc<ConnectionUnread>, name: &str) -> Body {
-        of.count(Body::from(vec![0; SIZE]), Some(&of.of(&user(name))))
-    }
-
-    async fn is_closed(connection: &ConnectionUnread) -> bool {
-        tokio::time::timeout(Duration::ZERO, connection.closed()).await.is_ok()
-    }
-
-    #[tokio::test]
-    async fn short_answers_and_other_forms_are_not_counted() {
-        let connection = connection(&UnreadAnswers::new(None));
-        let _small = connection.count(Body::from(vec![0; COUNTED_FROM - 1]), None);
-        let unread = answer(&connection, "user");
-        assert_eq!(connection.all.bytes.load(Ordering::SeqCst), SIZE);
-        drop(unread);
-        assert_eq!(connection.all.bytes.load(Ordering::SeqCst), 0);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn all_that_wait_go_on_when_answers_are_read() {
-        let connection = connection(&UnreadAnswers::new(Some(4 << 20)));
-        let mut unread: Vec<Body> = (0..3).map(|_| answer(&connection, "user")).collect();
-        let mut waiting = tokio::task::JoinSet::new();
-        for _ in 0..200 {
-            let connection = connection.clone();
-            waiting.spawn(async move {
-                let (user, request) = (connection.of(&user("user")), Request::new(()));
-                let _begun =
-                    connection.wait_for_reader(&user, &request, Duration::from_secs(600)).await.unwrap();
-                drop(answer(&connection, "user"));
-            });
-        }
-        tokio::task::yield_now().await;
-        // Each that goes on wakes another.
-        unread.clear();
-        while let Some(ended) = waiting.join_next().await {
-            ended.unwrap();
-        }
-        drop(unread);
-        assert_eq!(connection.all.bytes.load(Ordering::SeqCst), 0);
-    }
-
-    /// Makes what a connection has not read older.
-    fn age(connection: &ConnectionUnread) {
-        connection.state.lock().unread.values_mut().for_each(|item| item.since -= YOUNG);
-        *connection.all.looked.lock() = [None; 2];
-    }
-
-    #[tokio::test]
-    async fn connections_of_those_with_more_than_their_share_are_closed() {
-        let all = UnreadAnswers::new(Some(16 << 20));
-        let [stalled, second, slow] = std::array::from_fn(|_| connection(&all));
-        let mut held: Vec<Body> = (0..2).map(|_| answer(&slow, "reader")).collect();
-        held.extend((0..9).map(|_| answer(&stalled, "many")));
-        held.extend((0..6).map(|_| answer(&second, "many")));
-        // All are young, and there is not twice as much.
-        assert!(!is_closed(&stalled).await && !is_closed(&second).await && !is_closed(&slow).await);
-        // The slow reader has less than the share of a user, though its answers are the oldest.
-        age(&slow);
-        age(&stalled);
-        held.push(answer(&slow, "reader"));
-        assert!(is_closed(&stalled).await && !is_closed(&second).await && !is_closed(&slow).await);
-        assert_eq!(all.bytes.load(Ordering::SeqCst), 9 * SIZE);
-        // Nothing more is kept for it, and nothing counted twice.
-        assert!(matches!(answer(&stalled, "many"), Body::Stream(_)));
-        let (request, user) = (Request::new(()), stalled.of(&user("many")));
-        assert!(stalled.wait_for_reader(&user, &request, Duration::from_secs(600)).await.is_none());
-        drop(held);
-        assert_eq!(all.bytes.load(Ordering::SeqCst), 0);
-        drop((stalled, second, slow, user));
-        assert!(all.connections.lock().is_empty());
-    }
-
-    #[tokio::test]
-    async fn with_twice_as_much_young_answers_are_no_reason_to_wait() {
-        let all = UnreadAnswers::new(Some(16 << 20));
-        let (fresh, slow) = (connection(&all), connection(&all));
-        let _read = answer(&slow, "reader");
-        age(&slow);
-        let _held: Vec<Body> = (0..31).map(|_| answer(&fresh, "many")).collect();
-        assert!(!is_closed(&fresh).await && !is_closed(&slow).await);
-        let _more = answer(&fresh, "many");
-        assert!(is_closed(&fresh).await && !is_closed(&slow).await);
-        // What all answers share takes no memory, whoever reads it.
-        let document = Bytes::from(vec![0; SIZE]);
-        let _shared = slow.count(Body::Full(document.clone()), None);
-        assert_eq!(all.bytes.load(Ordering::SeqCst), SIZE);
-    }
-    #[tokio::test]
-    async fn a_connection_counts_for_the_one_who_has_most() {
-        let all = UnreadAnswers::new(Some(16 << 20));
-        let (mixed, large, slow) = (connection(&all), connection(&all), connection(&all));
-        let mut held = vec![answer(&mixed, "little"), answer(&slow, "reader")];
-        held.extend((0..9).map(|_| answer(&mixed, "many")));
-        held.extend((0..5).map(|_| answer(&large, "many")));
-        [&mixed, &slow].into_iter().for_each(|connection| age(connection));
-        held.push(answer(&slow, "reader"));
-        assert!(is_closed(&mixed).await && !is_closed(&large).await && !is_closed(&slow).await);
-    }
-
-    #[tokio::test]
-    async fn who_has_much_begins_one_after_the_other_and_others_as_ever() {
-        let all = UnreadAnswers::new(Some(16 << 20));
-        let [first, second] = std::array::from_fn(|_| connection(&all));
-        let _held: Vec<Body> = (0..9).map(|_| answer(&first, "many")).collect();
-        let request = Request::new(());
-        let begins = async |of: &Arc<ConnectionUnread>, name: &str| {
-            of.wait_for_reader(&of.of(&user(name)), &request, Duration::from_millis(1)).await
-        };
-        let begun = begins(&second, "many").await;
-        assert!(begun.is_some() && begins(&second, "many").await.is_none());
-        drop(begun);
-        assert!(begins(&second, "many").await.is_some());
-        let _unread = answer(&second, "reader");
-        let both = [begins(&second, "reader").await, begins(&second, "reader").await];
-        assert!(both.iter().all(Option::is_some));
-    }
-}
+mod tests;
