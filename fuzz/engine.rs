@@ -10,7 +10,7 @@ use plinth_engine::{
 use plinth_journal::record::Record;
 
 /// The decoders of versions, log entries and the entries of every column family.
-pub fn decode(input: &[u8]) {
+pub(crate) fn decode(input: &[u8]) {
     let (key, value) = input.split_at(input.first().map_or(0, |n| usize::from(*n).min(input.len())));
     fuzzing::record(key, value);
     fuzzing::log_entry(key.len() as u64, value);
@@ -18,7 +18,7 @@ pub fn decode(input: &[u8]) {
 }
 
 /// Records of a journal: what decodes has one encoding.
-pub fn journal_record(input: &[u8]) {
+pub(crate) fn journal_record(input: &[u8]) {
     let bytes = bytes::Bytes::copy_from_slice(input);
     if let Ok(record) = Record::decode(bytes.clone()) {
         assert_eq!(record.encode(), bytes);
@@ -46,7 +46,7 @@ fn fill(dir: &Path) -> Engine {
 }
 
 /// A sound archive.
-pub fn archive() -> Vec<u8> {
+pub(crate) fn archive() -> Vec<u8> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut archive = Vec::new();
     fill(dir.path()).backup(&mut archive, |_| {}).expect("a sound store is archived");
@@ -54,7 +54,7 @@ pub fn archive() -> Vec<u8> {
 }
 
 /// Restores an archive; the restored store must be sound.
-pub fn restore_archive(input: &[u8]) {
+pub(crate) fn restore_archive(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     if restore(&mut &*input, dir.path(), Continuation::Same, |_| {}).is_ok() {
         drain(dir.path());
@@ -62,7 +62,7 @@ pub fn restore_archive(input: &[u8]) {
 }
 
 /// Damages a data directory as the input says (which file, where, what) and opens it.
-pub fn open_directory(input: &[u8]) {
+pub(crate) fn open_directory(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let engine = fill(dir.path());
     if input.first().is_some_and(|byte| byte % 2 == 0) {
@@ -94,7 +94,7 @@ pub fn open_directory(input: &[u8]) {
 }
 
 /// A write-ahead log: torn, damaged or sound.
-pub fn wal(input: &[u8]) {
+pub(crate) fn wal(input: &[u8]) {
     fuzzing::wal(input);
 }
 
@@ -116,7 +116,7 @@ const NAMES: [&str; 12] = [
 
 /// Fills a directory with files of any content (a byte that selects the file, one for its length in units of
 /// sixteen bytes, the content) and opens it. A directory that cannot be opened must be left unchanged.
-pub fn directory(input: &[u8]) {
+pub(crate) fn directory(input: &[u8]) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut rest = input;
     let mut written = std::collections::BTreeMap::new();

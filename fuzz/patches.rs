@@ -51,14 +51,14 @@ fn pair(input: &[u8]) -> Option<(Value, Value)> {
 
 /// `[object, patch]` through all three patches. A result must not be deeper than allowed; an empty patch
 /// changes nothing.
-pub fn patches(input: &[u8]) {
+pub(crate) fn patches(input: &[u8]) {
     if let Some((object, patch)) = pair(input) {
         patch_all(object, patch);
     }
 }
 
 /// See [`patches`].
-pub fn patch_all(object: Value, patch: Value) {
+pub(crate) fn patch_all(object: Value, patch: Value) {
     let (schema, root) = pod();
     if let Ok(patched) = patch::json_patch(object.clone(), patch.clone()) {
         let mut text = Vec::new();
@@ -78,7 +78,7 @@ pub fn patch_all(object: Value, patch: Value) {
 }
 
 /// FieldsV1: a decoded set must survive encoding and decoding.
-pub fn fields(input: &[u8]) {
+pub(crate) fn fields(input: &[u8]) {
     let Ok(tree) = json::parse(input) else { return };
     if let Ok(set) = fields_v1::decode(&tree) {
         assert_eq!(fields_v1::decode(&fields_v1::encode(&set)).as_ref(), Ok(&set));
@@ -94,14 +94,14 @@ pub fn fields(input: &[u8]) {
 
 /// `[live, configuration]` for a Pod: a successful apply sets and owns its fields, and changes nothing the
 /// second time.
-pub fn applies(input: &[u8]) {
+pub(crate) fn applies(input: &[u8]) {
     if let Some((live, config)) = pair(input) {
         apply_twice(live, config);
     }
 }
 
 /// See [`applies`].
-pub fn apply_twice(live: Value, mut config: Value) {
+pub(crate) fn apply_twice(live: Value, mut config: Value) {
     let (schema, root) = pod();
     let Some(live) = normal(live) else { return };
     let Some(map) = config.as_object_mut() else { return };
@@ -139,14 +139,14 @@ pub fn apply_twice(live: Value, mut config: Value) {
 }
 
 /// `[old, new]` Pods: tracking assigns the changes to the writer, and nothing the second time.
-pub fn tracks(input: &[u8]) {
+pub(crate) fn tracks(input: &[u8]) {
     if let Some((old, new)) = pair(input) {
         track_twice(old, new);
     }
 }
 
 /// See [`tracks`].
-pub fn track_twice(old: Value, new: Value) {
+pub(crate) fn track_twice(old: Value, new: Value) {
     let (schema, root) = pod();
     let (Some(old), Some(mut new)) = (normal(old), normal(new)) else { return };
     let comparison = apply::compare::compare(schema, root, &old, &new);

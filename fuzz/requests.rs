@@ -11,7 +11,7 @@ use plinth_codec::tree;
 use std::time::SystemTime;
 
 /// A label selector; its text form must parse to the same selector.
-pub fn label_selector(input: &[u8]) {
+pub(crate) fn label_selector(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(selector) = LabelSelector::parse(text) {
         assert_eq!(LabelSelector::parse(&selector.to_string()).as_ref(), Ok(&selector));
@@ -22,7 +22,7 @@ pub fn label_selector(input: &[u8]) {
 }
 
 /// A field selector, likewise.
-pub fn field_selector(input: &[u8]) {
+pub(crate) fn field_selector(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let Ok(selector) = FieldSelector::parse(text) else { return };
     let again = FieldSelector::parse(&selector.to_string()).expect("what we wrote");
@@ -33,7 +33,7 @@ pub fn field_selector(input: &[u8]) {
 }
 
 /// `Accept` and the other headers of a negotiation. An accepted representation must have been offered.
-pub fn headers(input: &[u8]) {
+pub(crate) fn headers(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let header = Some(text);
     for shape in [Shape::Object, Shape::List, Shape::Watch, Shape::Discovery, Shape::Plain] {
@@ -58,7 +58,7 @@ pub fn headers(input: &[u8]) {
 }
 
 /// A JSONPath of a printer column.
-pub fn json_path(input: &[u8]) {
+pub(crate) fn json_path(input: &[u8]) {
     let Ok(path) = std::str::from_utf8(input) else { return };
     let item = tree!({ "type": "Ready", "n": 3i64, "a": tree!(["x", "y"]) });
     let object = tree!({ "spec": tree!({ "a": tree!([item.clone(), item]), "b": "c" }) });
@@ -75,7 +75,7 @@ pub fn json_path(input: &[u8]) {
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// Every target.
-pub const ALL: [Target; 4] = [
+pub(crate) const ALL: [Target; 4] = [
     (
         "label_selector",
         label_selector,

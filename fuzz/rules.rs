@@ -28,7 +28,7 @@ static OBJECT: LazyLock<Value> = LazyLock::new(|| {
 
 /// A rule and its message expression, separated by a line break: compiled, and evaluated with and without an
 /// old value, within the budget.
-pub fn rules(input: &[u8]) {
+pub(crate) fn rules(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (rule, message) = text.split_once('\n').unwrap_or((&text, ""));
     let rule = Rule { rule: rule.into(), message_expression: message.into(), ..Rule::default() };

@@ -7,7 +7,7 @@ use plinth_structural::{definition, Conform, StructuralSchema};
 
 /// `{"schema": …, "object": …, "old": …}`: a definition with that schema is validated; an accepted one must
 /// compile, and applying it to the object must be idempotent.
-pub fn structural(input: &[u8]) {
+pub(crate) fn structural(input: &[u8]) {
     let Ok(case) = json::parse(input) else { return };
     let schema = case.get("schema").cloned().unwrap_or_default();
     let version = tree!({
@@ -55,7 +55,7 @@ pub fn structural(input: &[u8]) {
 }
 
 /// A pattern and, after a line break, a text to be searched.
-pub fn pattern(input: &[u8]) {
+pub(crate) fn pattern(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let (pattern, text) = text.split_once('\n').unwrap_or((text, text));
     match regexp::compile(pattern) {
@@ -70,7 +70,7 @@ pub fn pattern(input: &[u8]) {
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 /// Every target.
-pub const ALL: &[Target] = &[
+pub(crate) const ALL: &[Target] = &[
     (
         "structural",
         structural,

@@ -17,7 +17,7 @@ const ROW_OF: [(&str, &str); 6] = [
 ];
 
 /// A stored body, as rows of several kinds. A row that is written is JSON.
-pub fn table_row(input: &[u8]) {
+pub(crate) fn table_row(input: &[u8]) {
     for (group, resource) in ROW_OF {
         let definition = plinth_kinds::of(group, resource).table();
         let mut out = Vec::new();

@@ -8,7 +8,7 @@ use plinth_codec::schema::{self, TypeId, GVK};
 use plinth_codec::{cbor, json, protobuf, yaml, Value};
 
 /// A protobuf body: envelope, object, both encodings, and back.
-pub fn protobuf(input: &[u8]) {
+pub(crate) fn protobuf(input: &[u8]) {
     let schema = schema::builtin();
     drop(protobuf::WatchEvent::read(input, 1 << 20));
     let Ok(envelope) = protobuf::decode(input) else { return };
@@ -17,7 +17,7 @@ pub fn protobuf(input: &[u8]) {
 }
 
 /// The bare message of a Pod.
-pub fn protobuf_pod(input: &[u8]) {
+pub(crate) fn protobuf_pod(input: &[u8]) {
     let gvk = GVK::new("", "v1", "Pod");
     if let Some(id) = schema::builtin().kind(&gvk) {
         protobuf_message(input, &gvk, id);
@@ -25,7 +25,7 @@ pub fn protobuf_pod(input: &[u8]) {
 }
 
 /// The bare message of a CustomResourceDefinition, whose schemas nest.
-pub fn protobuf_crd(input: &[u8]) {
+pub(crate) fn protobuf_crd(input: &[u8]) {
     let gvk = GVK::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     if let Some(id) = schema::builtin().kind(&gvk) {
         protobuf_message(input, &gvk, id);
@@ -50,7 +50,7 @@ fn protobuf_message(raw: &[u8], gvk: &GVK, id: TypeId) {
 }
 
 /// JSON text, untyped and as a Pod, on to protobuf.
-pub fn json(input: &[u8]) {
+pub(crate) fn json(input: &[u8]) {
     let schema = schema::builtin();
     let gvk = GVK::new("", "v1", "Pod");
     let Some(id) = schema.kind(&gvk) else { return };
@@ -94,7 +94,7 @@ fn without_reset_of_owners(mut object: Value) -> Value {
 }
 
 /// A CBOR document or sequence.
-pub fn cbor(input: &[u8]) {
+pub(crate) fn cbor(input: &[u8]) {
     let mut rest = input;
     while let Ok((value, used)) = cbor::decode_first(rest) {
         let mut again = Vec::new();
@@ -112,7 +112,7 @@ fn settles(text: Vec<u8>, again: impl Fn(&[u8]) -> Vec<u8>) {
 }
 
 /// A YAML body.
-pub fn yaml(input: &[u8]) {
+pub(crate) fn yaml(input: &[u8]) {
     let Ok((value, _)) = yaml::to_value(input) else { return };
     let mut text = Vec::new();
     yaml::write(&value, &mut text);
@@ -125,7 +125,7 @@ pub fn yaml(input: &[u8]) {
 }
 
 /// Conversion from any encoding to all others.
-pub fn convert(input: &[u8]) {
+pub(crate) fn convert(input: &[u8]) {
     let Ok(object) = convert::read(input) else { return };
     for format in [Format::Json, Format::Yaml, Format::Protobuf, Format::Cbor] {
         let mut out = Vec::new();
@@ -144,7 +144,7 @@ pub fn convert(input: &[u8]) {
 type Target = (&'static str, fn(&[u8]));
 
 /// Every target with its name.
-pub const ALL: [Target; 7] = [
+pub(crate) const ALL: [Target; 7] = [
     ("protobuf", protobuf),
     ("protobuf_pod", protobuf_pod),
     ("protobuf_crd", protobuf_crd),

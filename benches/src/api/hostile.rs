@@ -69,7 +69,7 @@ const ATTACKS: &[Attack] = &[
 ];
 
 /// Measures the sessions of `prepare` twice; the first row is called `WORKLOAD-calm`.
-pub async fn compare(
+pub(super) async fn compare(
     workload: &str,
     endpoint: Endpoint,
     options: &Options,

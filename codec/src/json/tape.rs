@@ -36,7 +36,7 @@ pub(crate) enum TapeNode<'a> {
 impl<'a> TapeNode<'a> {
     /// The text of a string node.
     #[inline]
-    pub fn text(&self) -> Option<Cow<'a, str>> {
+    pub(crate) fn text(&self) -> Option<Cow<'a, str>> {
         match *self {
             TapeNode::Text(text) => Some(Cow::Borrowed(text)),
             TapeNode::Escaped(inside) => Some(Cow::Owned(unescape(inside.as_bytes()))),
@@ -46,7 +46,7 @@ impl<'a> TapeNode<'a> {
 
     /// The number if it is an integer. `-0` is one for Go's integers, though as a double it keeps its sign.
     #[inline]
-    pub fn integer(&self) -> Option<i64> {
+    pub(crate) fn integer(&self) -> Option<i64> {
         match *self {
             TapeNode::Int(n) => Some(n),
             TapeNode::Number("-0") => Some(0),
@@ -55,7 +55,7 @@ impl<'a> TapeNode<'a> {
     }
 
     /// The name of the JSON type for error texts.
-    pub fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match self {
             TapeNode::Null => "null",
             TapeNode::Bool(_) => "bool",
@@ -75,7 +75,7 @@ pub(crate) struct Tape<'a> {
 
 impl<'a> Tape<'a> {
     /// Flattens an object tree.
-    pub fn from_value(value: &'a Value) -> Result<Tape<'a>, EncodeError> {
+    pub(crate) fn from_value(value: &'a Value) -> Result<Tape<'a>, EncodeError> {
         let mut nodes = Vec::with_capacity(256);
         flatten(value, &mut nodes, 0)?;
         Ok(Tape { nodes })
@@ -87,13 +87,13 @@ impl<'a> Tape<'a> {
     }
 
     #[inline]
-    pub fn node(&self, index: u32) -> TapeNode<'a> {
+    pub(crate) fn node(&self, index: u32) -> TapeNode<'a> {
         self.nodes[index as usize]
     }
 
     /// The index after a node and its descendants.
     #[inline]
-    pub fn after(&self, index: u32) -> u32 {
+    pub(crate) fn after(&self, index: u32) -> u32 {
         match self.node(index) {
             TapeNode::Array { end } | TapeNode::Object { end } => end,
             _ => index + 1,

@@ -33,12 +33,12 @@ pub(crate) struct Decoder<'s, 'a> {
 }
 
 impl<'s, 'a> Decoder<'s, 'a> {
-    pub fn new(schema: &'s Schema) -> Decoder<'s, 'a> {
+    pub(super) fn new(schema: &'s Schema) -> Decoder<'s, 'a> {
         Decoder { schema, layouts: layouts(schema), seen: Vec::with_capacity(128) }
     }
 
     /// Emits an object.
-    pub fn object<S: Sink>(
+    pub(super) fn object<S: Sink>(
         &mut self,
         raw: &'a [u8],
         type_meta: Option<&GVK>,

@@ -53,12 +53,12 @@ pub(crate) struct JsonSink<'o> {
 }
 
 impl<'o> JsonSink<'o> {
-    pub fn new(out: &'o mut Vec<u8>) -> JsonSink<'o> {
+    pub(super) fn new(out: &'o mut Vec<u8>) -> JsonSink<'o> {
         JsonSink { out }
     }
 
     /// Removes the last comma.
-    pub fn finish(self) {
+    pub(super) fn finish(self) {
         if self.out.last() == Some(&b',') {
             self.out.pop();
         }
@@ -172,7 +172,7 @@ enum Container {
 
 impl TreeSink {
     /// The tree that was built.
-    pub fn finish(self) -> Value {
+    pub(super) fn finish(self) -> Value {
         self.root
     }
 

@@ -38,22 +38,22 @@ pub(crate) struct WireReader<'a> {
 }
 
 impl<'a> WireReader<'a> {
-    pub fn new(bytes: &'a [u8]) -> WireReader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> WireReader<'a> {
         WireReader { rest: bytes }
     }
 
     /// The unread bytes.
-    pub fn rest(&self) -> &'a [u8] {
+    pub(super) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// The next field's number and wire type.
     #[inline]
-    pub fn tag(&mut self) -> Result<(u32, WireType), ProtobufError> {
+    pub(super) fn tag(&mut self) -> Result<(u32, WireType), ProtobufError> {
         let tag = self.varint()?;
         // Upstream takes the number as an i32, so higher bits are cut off and negative numbers are refused.
         let number = (tag >> 3) as u32;
@@ -64,7 +64,7 @@ impl<'a> WireReader<'a> {
     }
 
     #[inline]
-    pub fn varint(&mut self) -> Result<u64, ProtobufError> {
+    pub(super) fn varint(&mut self) -> Result<u64, ProtobufError> {
         match *self.rest {
             [byte, ref rest @ ..] if byte < 0x80 => {
                 self.rest = rest;
@@ -88,7 +88,7 @@ impl<'a> WireReader<'a> {
 
     /// A length-delimited value. The claimed length is checked against the remaining bytes before it is used.
     #[inline]
-    pub fn bytes(&mut self) -> Result<&'a [u8], ProtobufError> {
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], ProtobufError> {
         let len = self.varint()?;
         if len > i64::MAX as u64 {
             return Err(ProtobufError::NegativeLength);
@@ -109,7 +109,7 @@ impl<'a> WireReader<'a> {
     }
 
     /// Skips the value of a field whose tag was just read. Groups nest without recursion.
-    pub fn skip(&mut self, wire: WireType) -> Result<(), ProtobufError> {
+    pub(super) fn skip(&mut self, wire: WireType) -> Result<(), ProtobufError> {
         let mut wire = wire;
         let mut open_groups = 0usize;
         loop {
@@ -149,24 +149,24 @@ pub(crate) struct ReverseBuffer {
 
 impl ReverseBuffer {
     /// A buffer with room for `capacity` bytes; it grows by doubling.
-    pub fn with_capacity(capacity: usize) -> ReverseBuffer {
+    pub(super) fn with_capacity(capacity: usize) -> ReverseBuffer {
         ReverseBuffer { buffer: vec![0; capacity], start: capacity }
     }
 
     /// How many bytes were written.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.buffer.len() - self.start
     }
 
     /// The written bytes, in order.
-    pub fn as_slice(&self) -> &[u8] {
+    pub(super) fn as_slice(&self) -> &[u8] {
         &self.buffer[self.start..]
     }
 
     /// Clears the buffer.
     #[inline]
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.start = self.buffer.len();
     }
 
@@ -182,7 +182,7 @@ impl ReverseBuffer {
 
     /// Prepends bytes.
     #[inline]
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         if self.start < bytes.len() {
             self.grow(bytes.len());
         }
@@ -201,7 +201,7 @@ impl ReverseBuffer {
     }
 
     #[inline]
-    pub fn put_varint(&mut self, value: u64) {
+    pub(super) fn put_varint(&mut self, value: u64) {
         if value < 0x80 {
             return self.put_byte(value as u8);
         }

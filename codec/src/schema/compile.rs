@@ -9,7 +9,7 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 impl Layouts {
     /// Compiles a schema's structs, but not the bytes of unset fields and empty messages, which the encoder
     /// adds. Costs a few microseconds each.
-    pub fn new(schema: &Schema) -> Layouts {
+    pub(crate) fn new(schema: &Schema) -> Layouts {
         Layouts {
             messages: schema
                 .types

@@ -44,11 +44,11 @@ pub(crate) struct FieldSet(u64);
 
 impl FieldSet {
     /// How many fields and embedded messages a struct may have. Upstream's largest has fewer than fifty.
-    pub const MAX: usize = u64::BITS as usize;
+    pub(crate) const MAX: usize = u64::BITS as usize;
 
     /// Adds an index; returns whether it is new.
     #[inline]
-    pub fn add(&mut self, index: usize) -> bool {
+    pub(crate) fn add(&mut self, index: usize) -> bool {
         let bit = 1u64.checked_shl(index as u32).unwrap_or(0);
         let new = self.0 & bit == 0;
         self.0 |= bit;
@@ -57,7 +57,7 @@ impl FieldSet {
 
     /// The indices in a range.
     #[inline]
-    pub fn between(self, from: usize, to: usize) -> FieldSet {
+    pub(crate) fn between(self, from: usize, to: usize) -> FieldSet {
         let below = |index: usize| 1u64.checked_shl(index as u32).map_or(u64::MAX, |bit| bit - 1);
         FieldSet(self.0 & below(to) & !below(from))
     }
@@ -190,7 +190,7 @@ pub(crate) enum FieldStep {
 
 impl Part {
     #[inline]
-    pub fn step(&self, number: u32) -> Option<FieldStep> {
+    pub(crate) fn step(&self, number: u32) -> Option<FieldStep> {
         let place = *self.by_number.get(number as usize)?;
         self.steps.get((place as usize).checked_sub(1)?).copied()
     }
@@ -199,7 +199,7 @@ impl Part {
 impl Message {
     /// The index of the field with that JSON name.
     #[inline]
-    pub fn field(&self, name: &str) -> Option<usize> {
+    pub(crate) fn field(&self, name: &str) -> Option<usize> {
         self.names.find(name, &self.fields)
     }
 }
@@ -207,7 +207,7 @@ impl Message {
 impl Layouts {
     /// The message of a type.
     #[inline]
-    pub fn message(&self, id: TypeId) -> Option<&Message> {
+    pub(crate) fn message(&self, id: TypeId) -> Option<&Message> {
         self.messages.get(id.0 as usize)?.as_ref()
     }
 }

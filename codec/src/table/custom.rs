@@ -45,7 +45,7 @@ enum Comparison {
 }
 
 impl CustomColumn {
-    pub fn new(kind: &str, json_path: &str) -> CustomColumn {
+    pub(super) fn new(kind: &str, json_path: &str) -> CustomColumn {
         let kind = match kind {
             "string" => Kind::Text,
             "integer" => Kind::Integer,
@@ -59,7 +59,7 @@ impl CustomColumn {
     }
 
     /// The path that it reads: the leading keys, with everything below.
-    pub fn reads(&self) -> Option<String> {
+    pub(super) fn reads(&self) -> Option<String> {
         let steps = self.path.as_ref()?;
         let keys = steps.iter().map_while(|step| match step {
             // A dot within a key would be taken for a separator, so stop at the map that has the key.
@@ -69,7 +69,7 @@ impl CustomColumn {
         Some(keys.collect::<Vec<_>>().join("."))
     }
 
-    pub fn cell<'a>(&self, object: &'a Value, now: Now) -> Cell<'a> {
+    pub(super) fn cell<'a>(&self, object: &'a Value, now: Now) -> Cell<'a> {
         let found = self.path.as_ref().and_then(|path| first(object, path));
         match (self.kind, found) {
             (_, None) => Cell::Null,

@@ -49,14 +49,14 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub fn new(object: &'a Value, now: Now) -> Row<'a> {
+    pub(super) fn new(object: &'a Value, now: Now) -> Row<'a> {
         Row { object, now, parts: RefCell::new(None) }
     }
 }
 
 impl CellSource {
     /// The paths that it reads, for the projection.
-    pub fn reads(&self, mut read: impl FnMut(&str)) {
+    pub(super) fn reads(&self, mut read: impl FnMut(&str)) {
         match *self {
             CellSource::Text(path, _)
             | CellSource::Int(path)
@@ -83,7 +83,7 @@ impl CellSource {
     }
 
     /// The cell of a row.
-    pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
+    pub(super) fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
         let object = row.object;
         match *self {
             CellSource::Text(path, absent) => match at(object, path).map(Value::scalar_text) {
@@ -156,7 +156,7 @@ pub(super) enum AnySource {
 }
 
 impl AnySource {
-    pub fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
+    pub(super) fn cell<'a>(&self, row: &Row<'a>) -> Cell<'a> {
         match self {
             AnySource::Builtin(source) => source.cell(row),
             AnySource::Custom(column) => column.cell(row.object, row.now),

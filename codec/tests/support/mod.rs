@@ -6,16 +6,16 @@ use plinth_codec::schema::{Omit, Scalar, Schema, SchemaOr, Type, TypeId};
 use plinth_codec::{Map, Value};
 
 /// A small generator of pseudo-random numbers (xorshift64*): the same seed gives the same numbers.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Any seed will do.
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -23,17 +23,17 @@ impl Random {
     }
 
     /// A number below `n`, which is not 0.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() >> 33) as usize % n
     }
 
     /// True once in `n` times.
-    pub fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
     /// One of these.
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }
 
@@ -62,7 +62,7 @@ impl Random {
 
 /// An object of that type as upstream would hold it: about a third of the fields set, with nulls, zero
 /// values, and empty lists among them.
-pub fn object(random: &mut Random, schema: &Schema, id: TypeId) -> Value {
+pub(crate) fn object(random: &mut Random, schema: &Schema, id: TypeId) -> Value {
     let raw = value(random, schema, id, 0);
     json::conform(raw, schema, id, &DecodeOptions::default()).expect("an object that fits its schema").value
 }

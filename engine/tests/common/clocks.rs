@@ -8,24 +8,24 @@ use plinth_engine::Clock;
 
 /// Seconds by the monotonic and by the machine's clock.
 #[derive(Debug)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     monotonic: AtomicU64,
     wall: AtomicU64,
 }
 
 impl Clocks {
-    pub fn at(wall: u64) -> Arc<Clocks> {
+    pub(crate) fn at(wall: u64) -> Arc<Clocks> {
         Arc::new(Clocks { monotonic: AtomicU64::new(0), wall: AtomicU64::new(wall) })
     }
 
     /// Advances both clocks.
-    pub fn pass(&self, seconds: u64) {
+    pub(crate) fn pass(&self, seconds: u64) {
         self.monotonic.fetch_add(seconds, Ordering::SeqCst);
         self.wall.fetch_add(seconds, Ordering::SeqCst);
     }
 
     /// Sets the machine's clock.
-    pub fn set(&self, wall: u64) {
+    pub(crate) fn set(&self, wall: u64) {
         self.wall.store(wall, Ordering::SeqCst);
     }
 }

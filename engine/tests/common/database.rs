@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Deletes the log entries of revisions, without the engine.
-pub fn delete_log_entries(dir: &Path, revisions: RangeInclusive<u64>) {
+pub(crate) fn delete_log_entries(dir: &Path, revisions: RangeInclusive<u64>) {
     let families = ["default", "current", "history", "log", "expiry"];
     let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), dir.join("db"), families).unwrap();
     let log = db.cf_handle("log").unwrap();

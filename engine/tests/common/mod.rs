@@ -14,11 +14,11 @@ use plinth_engine::{
     Subscription, Transaction,
 };
 
-pub use clocks::Clocks;
+pub(crate) use clocks::Clocks;
 
 /// A directory that is removed after the test; in memory where the system offers that, because most tests are
 /// about logic and not about the disk.
-pub fn scratch() -> tempfile::TempDir {
+pub(crate) fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
         tempfile::tempdir_in(memory).unwrap()
@@ -28,31 +28,31 @@ pub fn scratch() -> tempfile::TempDir {
 }
 
 /// Scales the amount of work: `PLINTH_TEST_SCALE` multiplies the tests' own numbers, for long runs.
-pub fn scaled(count: u64) -> u64 {
+pub(crate) fn scaled(count: u64) -> u64 {
     let scale = std::env::var("PLINTH_TEST_SCALE").ok().and_then(|scale| scale.parse::<f64>().ok());
     (count as f64 * scale.unwrap_or(1.0)) as u64
 }
 
 /// Whether a key has a value.
-pub fn is_there(engine: &Engine, key: &str) -> bool {
+pub(crate) fn is_there(engine: &Engine, key: &str) -> bool {
     engine.get(key.as_bytes(), At::Latest).unwrap().is_some()
 }
 
 /// A replica that is stepped, at rest.
-pub fn stepped(options: Options, replica: Replica) -> (Engine, Stepper) {
+pub(crate) fn stepped(options: Options, replica: Replica) -> (Engine, Stepper) {
     let (engine, mut stepper) = Engine::open_stepped(options, replica).unwrap();
     come_to_rest(&mut stepper);
     (engine, stepper)
 }
 
 /// Steps a replica until there is nothing left to do.
-pub fn come_to_rest(stepper: &mut Stepper) {
+pub(crate) fn come_to_rest(stepper: &mut Stepper) {
     while stepper.propose() || stepper.apply().unwrap() {}
 }
 
 /// Waits until a condition holds that a thread of the engine brings about.
 #[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < deadline, "{what}");
@@ -63,7 +63,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// Waits until two replicas are equally far: position, revision, hash and level. Each publishes its status
 /// after it has answered what waited, so that one may show the state before for a moment.
 #[track_caller]
-pub fn wait_until_equal(one: &Engine, other: &Engine) {
+pub(crate) fn wait_until_equal(one: &Engine, other: &Engine) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let statuses = [one, other].map(Engine::replica_status);
@@ -76,10 +76,10 @@ pub fn wait_until_equal(one: &Engine, other: &Engine) {
 }
 
 /// A small deterministic random number generator (splitmix64).
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -87,14 +87,14 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 }
 
 /// A version of a key in the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
+pub(crate) struct Version {
     pub value: Vec<u8>,
     pub create: u64,
     pub modified: u64,
@@ -102,11 +102,11 @@ pub struct Version {
 }
 
 /// A change in the model: the key, the new version (none: deleted), the one before.
-pub type Change = (Vec<u8>, Option<Version>, Option<Version>);
+pub(crate) type Change = (Vec<u8>, Option<Version>, Option<Version>);
 
 /// The whole history: state and changes of each revision. Revision 0 is the empty state.
 #[derive(Debug, Clone)]
-pub struct Model {
+pub(crate) struct Model {
     pub states: Vec<BTreeMap<Vec<u8>, Version>>,
     pub changes: Vec<Vec<Change>>,
 }
@@ -118,16 +118,16 @@ impl Default for Model {
 }
 
 impl Model {
-    pub fn latest_revision(&self) -> u64 {
+    pub(crate) fn latest_revision(&self) -> u64 {
         self.states.len() as u64 - 1
     }
 
-    pub fn latest(&self) -> &BTreeMap<Vec<u8>, Version> {
+    pub(crate) fn latest(&self) -> &BTreeMap<Vec<u8>, Version> {
         self.states.last().unwrap()
     }
 
     /// Applies puts (with a value) and deletes; returns the revision, the old one when nothing changed.
-    pub fn apply(&mut self, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> u64 {
+    pub(crate) fn apply(&mut self, operations: &[(Vec<u8>, Option<Vec<u8>>)]) -> u64 {
         let mut state = self.latest().clone();
         let revision = self.latest_revision() + 1;
         let mut changes = Vec::new();
@@ -160,13 +160,13 @@ impl Model {
     }
 
     /// Drops everything after a revision, as a crash may do to unacknowledged transactions.
-    pub fn truncate(&mut self, latest: u64) {
+    pub(crate) fn truncate(&mut self, latest: u64) {
         self.states.truncate(latest as usize + 1);
         self.changes.truncate(latest as usize + 1);
     }
 
     /// The changes in `range` after `after`, as a feed should deliver them.
-    pub fn feed(&self, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
+    pub(crate) fn feed(&self, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
         let mut out = Vec::new();
         for (revision, changes) in self.changes.iter().enumerate().skip(after as usize + 1) {
             for change in changes.iter().filter(|change| range.contains(&change.0)) {
@@ -178,7 +178,7 @@ impl Model {
 }
 
 /// The state of the engine at a revision, in the model's terms.
-pub fn dump(engine: &Engine, range: &KeyRange, at: At) -> BTreeMap<Vec<u8>, Version> {
+pub(crate) fn dump(engine: &Engine, range: &KeyRange, at: At) -> BTreeMap<Vec<u8>, Version> {
     let mut cursor = engine.snapshot(at).unwrap().range(range);
     let mut state = BTreeMap::new();
     let mut last: Option<Vec<u8>> = None;
@@ -197,7 +197,7 @@ pub fn dump(engine: &Engine, range: &KeyRange, at: At) -> BTreeMap<Vec<u8>, Vers
 }
 
 /// An event in the model's terms.
-pub fn change(event: &Event) -> (u64, Change) {
+pub(crate) fn change(event: &Event) -> (u64, Change) {
     let revision = event.revision.get();
     let new = match &event.kind {
         EventKind::Put { value, create_revision, version, .. } => Some(Version {
@@ -219,7 +219,7 @@ pub fn change(event: &Event) -> (u64, Change) {
 
 /// Everything that a subscription delivers up to the latest revision. Checks the guarantees: ascending
 /// revisions, whole revisions, nothing at or below the start.
-pub fn drain(subscription: &mut Subscription, latest: Revision) -> Vec<(u64, Change)> {
+pub(crate) fn drain(subscription: &mut Subscription, latest: Revision) -> Vec<(u64, Change)> {
     let mut out: Vec<(u64, Change)> = Vec::new();
     subscription.request_progress();
     loop {
@@ -246,13 +246,13 @@ pub fn drain(subscription: &mut Subscription, latest: Revision) -> Vec<(u64, Cha
 }
 
 /// Subscribes and reads everything up to now.
-pub fn replay(engine: &Engine, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
+pub(crate) fn replay(engine: &Engine, range: &KeyRange, after: u64) -> Vec<(u64, Change)> {
     let subscribe = Subscribe::new(range.clone()).after(Revision::new(after)).previous(true);
     drain(&mut engine.subscribe(subscribe).unwrap(), engine.current_revision())
 }
 
 /// A copy of a store in a directory of its own.
-pub fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
+pub(crate) fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
     let dir = scratch();
     copy_dir(image, dir.path());
     let path = dir.path().to_owned();
@@ -260,7 +260,7 @@ pub fn copy(image: &Path) -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Copies a directory as a power failure would leave it, given that everything written was synced.
-pub fn copy_dir(from: &Path, to: &Path) {
+pub(crate) fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -278,12 +278,12 @@ pub fn copy_dir(from: &Path, to: &Path) {
 }
 
 /// The write-ahead log files of a data directory, oldest first.
-pub fn wal_files(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn wal_files(dir: &Path) -> Vec<PathBuf> {
     files_with(dir, "log")
 }
 
 /// The table files of a data directory.
-pub fn table_files(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn table_files(dir: &Path) -> Vec<PathBuf> {
     files_with(dir, "sst")
 }
 
@@ -298,24 +298,24 @@ fn files_with(dir: &Path, extension: &str) -> Vec<PathBuf> {
 }
 
 /// Asserts that a data directory that is not open has no finding.
-pub fn assert_sound(dir: &Path) {
+pub(crate) fn assert_sound(dir: &Path) {
     let mut findings = Vec::new();
     plinth_engine::verify(dir, |_| {}, |finding| findings.push(finding.to_string())).unwrap();
     assert_eq!(findings, Vec::<String>::new());
 }
 
 /// Options with small buffers, so that new logs are begun often.
-pub fn options(dir: &Path) -> Options {
+pub(crate) fn options(dir: &Path) -> Options {
     Options::new(dir).write_buffer_bytes(64 << 10)
 }
 
 /// Pseudo-random bytes without runs of zeros.
-pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut random = Random(seed);
     (0..length).map(|_| random.next() as u8 | 1).collect()
 }
 
 /// Puts one key, and returns the revision.
-pub fn put(engine: &Engine, key: &str, value: &[u8]) -> Revision {
+pub(crate) fn put(engine: &Engine, key: &str, value: &[u8]) -> Revision {
     engine.transact(Transaction::new().put(key.to_owned(), value.to_vec())).wait().unwrap().revision
 }

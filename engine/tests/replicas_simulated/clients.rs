@@ -16,15 +16,15 @@ use crate::common::{change, Random};
 use crate::specification::Specification;
 
 /// Keys that clients write. There are two more that only transactions of several keys write.
-pub const KEYS: u64 = 8;
+pub(crate) const KEYS: u64 = 8;
 
 /// A request that a client waits for.
-pub enum Call {
+pub(crate) enum Call {
     Write { proposal: Proposal, requests: Vec<(String, Request)> },
     Read { barrier: ReadBarrier, key: String },
 }
 
-pub struct Client {
+pub(crate) struct Client {
     pub replica: usize,
     pub call: Option<Call>,
     /// The newest revision that anybody knew of when the call was made.
@@ -34,7 +34,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(replica: usize) -> Client {
+    pub(crate) fn new(replica: usize) -> Client {
         Client { replica, call: None, known: 0, called: 0 }
     }
 }
@@ -62,7 +62,7 @@ struct Expiry {
 
 /// Everything that clients have seen.
 #[derive(Default)]
-pub struct Observations {
+pub(crate) struct Observations {
     facts: Vec<Fact>,
     operations: Vec<(String, Operation)>,
     expiries: Vec<Expiry>,
@@ -86,7 +86,7 @@ impl Observations {
     }
 
     /// Makes a client's next call at `engine`.
-    pub fn call(&mut self, client: &mut Client, engine: &Engine, random: &mut Random) {
+    pub(crate) fn call(&mut self, client: &mut Client, engine: &Engine, random: &mut Random) {
         let key = format!("key/{}", random.below(KEYS));
         client.known = self.known;
         client.called = self.moment();
@@ -160,7 +160,7 @@ impl Observations {
     }
 
     /// Whether a client's call is answered; notes what was learned then.
-    pub fn poll(&mut self, client: &mut Client, engine: &Engine) -> Option<&'static str> {
+    pub(crate) fn poll(&mut self, client: &mut Client, engine: &Engine) -> Option<&'static str> {
         let mut context = Context::from_waker(Waker::noop());
         let known = client.known;
         match client.call.as_mut()? {
@@ -246,7 +246,7 @@ impl Observations {
     }
 
     /// The replica that a client waits for has gone: its call may take effect later, or never.
-    pub fn disconnect(&mut self, client: &mut Client) {
+    pub(crate) fn disconnect(&mut self, client: &mut Client) {
         let Some(Call::Write { requests, .. }) = client.call.take() else { return };
         let (called, returned, answer) = (client.called, u64::MAX, Answer::Unknown);
         let unknown = requests.into_iter();
@@ -255,7 +255,7 @@ impl Observations {
     }
 
     /// A replica has proposed to delete expired keys.
-    pub fn expired(&mut self, at_ms: u64, due: Vec<(bytes::Bytes, Revision)>) {
+    pub(crate) fn expired(&mut self, at_ms: u64, due: Vec<(bytes::Bytes, Revision)>) {
         for (key, revision) in due {
             let revision = revision.get();
             self.expiries.push(Expiry { key: key.to_vec(), revision, at_ms });
@@ -275,7 +275,7 @@ impl Observations {
     }
 
     /// Compares everything with what the journal's records mean, and looks for an order that explains it.
-    pub fn check(self, specification: &Specification) {
+    pub(crate) fn check(self, specification: &Specification) {
         let (versions, _) = writes_of(specification);
         for fact in &self.facts {
             check_fact(fact, specification);

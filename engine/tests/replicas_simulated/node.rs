@@ -12,15 +12,15 @@ use plinth_journal::Position;
 
 use crate::common::{scratch, wal_files, Random};
 
-pub const CLUSTER: ClusterId = ClusterId(*b"simulated-------");
+pub(crate) const CLUSTER: ClusterId = ClusterId(*b"simulated-------");
 
 /// Milliseconds by the monotonic and by the machine's clock.
 #[derive(Debug)]
-pub struct FakeClock(pub Mutex<(u64, u64)>);
+pub(crate) struct FakeClock(pub Mutex<(u64, u64)>);
 
 impl FakeClock {
     /// Time passes by both clocks.
-    pub fn pass(&self, milliseconds: u64) {
+    pub(crate) fn pass(&self, milliseconds: u64) {
         let mut clock = self.0.lock();
         clock.0 += milliseconds;
         clock.1 += milliseconds;
@@ -37,7 +37,7 @@ impl Clock for FakeClock {
 }
 
 /// A replica and the directory that it runs in.
-pub struct Node {
+pub(crate) struct Node {
     pub id: u16,
     pub clock: Arc<FakeClock>,
     // Dropped before the engine.
@@ -53,7 +53,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn open(&mut self, journal: &SimulatedJournal) {
+    pub(crate) fn open(&mut self, journal: &SimulatedJournal) {
         let options = options(self.dir.path()).clock(Arc::clone(&self.clock) as Arc<dyn Clock>);
         let client = Arc::new(journal.client(self.id));
         let replica = Replica { journal: client, cluster: CLUSTER, id: ReplicaId(self.id) };
@@ -63,11 +63,11 @@ impl Node {
         (self.engine, self.stepper) = (Some(engine), Some(stepper));
     }
 
-    pub fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         self.engine.as_ref().unwrap()
     }
 
-    pub fn sync(&mut self) {
+    pub(crate) fn sync(&mut self) {
         let position = self.engine().sync_applied().unwrap().unwrap();
         let log = wal_files(self.dir.path()).pop().map(|path| {
             let name = path.file_name().unwrap().into();
@@ -76,13 +76,13 @@ impl Node {
         self.durable = (position, log);
     }
 
-    pub fn stepper(&mut self) -> &mut Stepper {
+    pub(crate) fn stepper(&mut self) -> &mut Stepper {
         self.stepper.as_mut().unwrap()
     }
 
     /// Kills the replica, and returns how. After a power cut, what it has not synced may be lost from some
     /// point on, or in any of its sectors.
-    pub fn crash(&mut self, random: &mut Random) -> &'static str {
+    pub(crate) fn crash(&mut self, random: &mut Random) -> &'static str {
         let copy = copy_live(self.dir.path());
         let mut how = "kills";
         if let Some(log) = wal_files(copy.path()).pop() {
@@ -113,14 +113,14 @@ impl Node {
         how
     }
 
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.stepper = None;
         self.engine.take().unwrap().close().unwrap();
     }
 }
 
 /// The directory of a replica that has applied nothing: a copy of one that was made once.
-pub fn new_store() -> tempfile::TempDir {
+pub(crate) fn new_store() -> tempfile::TempDir {
     static EMPTY: OnceLock<tempfile::TempDir> = OnceLock::new();
     let empty = EMPTY.get_or_init(|| {
         let dir = scratch();

@@ -10,7 +10,7 @@ use plinth_journal::record::{
 use crate::common::Model;
 
 /// State and history after the records of a journal.
-pub struct Specification {
+pub(crate) struct Specification {
     pub model: Model,
     pub floor: u64,
     /// Deadlines by key and revision, in milliseconds since 1970.
@@ -27,7 +27,7 @@ pub struct Specification {
 }
 
 impl Specification {
-    pub fn of(records: &[Bytes]) -> Specification {
+    pub(crate) fn of(records: &[Bytes]) -> Specification {
         let mut specification = Specification {
             model: Model::default(),
             floor: 0,
@@ -105,7 +105,7 @@ impl Specification {
     }
 
     /// The mod revision of a key at a revision, zero when it is absent.
-    pub fn modified(&self, key: &[u8], at: u64) -> u64 {
+    pub(crate) fn modified(&self, key: &[u8], at: u64) -> u64 {
         self.model.states[at as usize].get(key).map_or(0, |version| version.modified)
     }
 }

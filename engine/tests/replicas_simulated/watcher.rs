@@ -4,7 +4,7 @@ use plinth_engine::{At, Engine, Error, Feed, KeyRange, Revision, Subscribe, Subs
 
 use crate::common::{change, drain, Change};
 
-pub struct Watcher {
+pub(crate) struct Watcher {
     pub replica: usize,
     pub subscription: Option<Subscription>,
     pub position: u64,
@@ -14,7 +14,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    pub fn follow(&mut self, engine: &Engine, to_the_end: bool) {
+    pub(crate) fn follow(&mut self, engine: &Engine, to_the_end: bool) {
         loop {
             let subscription = match &mut self.subscription {
                 Some(subscription) => subscription,

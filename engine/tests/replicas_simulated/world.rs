@@ -23,7 +23,7 @@ const CLIENTS: usize = 6;
 /// Who raises the level of the cluster.
 const OPERATOR: ReplicaId = ReplicaId(9);
 
-pub struct World {
+pub(crate) struct World {
     random: Random,
     journal: SimulatedJournal,
     nodes: Vec<Node>,
@@ -36,7 +36,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64) -> World {
+    pub(crate) fn new(seed: u64) -> World {
         let mut random = Random(seed);
         let journal = SimulatedJournal::new(random.next());
         let nodes = (0..REPLICAS)
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Makes the schedule's steps.
-    pub fn live(&mut self) {
+    pub(crate) fn live(&mut self) {
         for _ in 0..300 + self.random.below(900) {
             self.step();
         }
@@ -254,7 +254,7 @@ impl World {
     }
 
     /// Ends all failures, and lets every replica apply everything.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.journal.heal();
         for node in &mut self.nodes {
             (node.paused, node.is_slow) = (false, false);
@@ -282,7 +282,7 @@ impl World {
     }
 
     /// Lets all deadlines pass, at each replica alone: whoever has set them may be gone.
-    pub fn expire_everything(&mut self) {
+    pub(crate) fn expire_everything(&mut self) {
         for node in &mut self.nodes {
             node.clock.pass(60_000);
         }
@@ -296,7 +296,7 @@ impl World {
     }
 
     /// Compares everything with what the records of the journal mean.
-    pub fn check(mut self) -> Counts {
+    pub(crate) fn check(mut self) -> Counts {
         let specification = Specification::of(&self.journal.records());
         let model = &specification.model;
         let latest = model.latest_revision();

@@ -172,7 +172,10 @@ pub(crate) struct ScaleOwners<'a> {
 
 impl<'a> ScaleOwners<'a> {
     /// For writes through `/scale`; `replicas` returns the path of a version's replicas.
-    pub fn new(cx: &'a Context, replicas: fn(&'a ResourceType) -> Option<Vec<&'a str>>) -> ScaleOwners<'a> {
+    pub(crate) fn new(
+        cx: &'a Context,
+        replicas: fn(&'a ResourceType) -> Option<Vec<&'a str>>,
+    ) -> ScaleOwners<'a> {
         let prefix = cx.resource.storage.as_ref().map(|storage| &storage.prefix);
         let same_storage =
             |r: &&'a Arc<ResourceType>| r.storage.as_ref().map(|storage| &storage.prefix) == prefix;
@@ -205,7 +208,7 @@ impl<'a> ScaleOwners<'a> {
     }
 
     /// Updates managedFields after an update or a patch of the Scale.
-    pub fn track(&self, before: &Value, after: &mut Value, (kind, root): (&GVK, TypeId), now: &str) {
+    pub(crate) fn track(&self, before: &Value, after: &mut Value, (kind, root): (&GVK, TypeId), now: &str) {
         self.with(kind, root, now, |context| apply::track_update(Some(before), after, context));
     }
 
@@ -213,7 +216,7 @@ impl<'a> ScaleOwners<'a> {
     ///
     /// # Errors
     /// As [`apply()`].
-    pub fn apply(
+    pub(crate) fn apply(
         &self,
         before: &Value,
         applied: &Value,

@@ -18,7 +18,7 @@ impl Selection {
     ///
     /// # Errors
     /// 400 with upstream's message.
-    pub fn parse(resource: &ResourceType, query: &Query, name: &str) -> Result<Selection, ApiError> {
+    pub(crate) fn parse(resource: &ResourceType, query: &Query, name: &str) -> Result<Selection, ApiError> {
         let bad = |e: plinth_codec::selector::SelectorError| ApiError::bad_request(e.to_string());
         let labels = match query.label_selector.as_deref() {
             None | Some("") => LabelSelector::everything(),
@@ -45,12 +45,12 @@ impl Selection {
     }
 
     /// Selects every object.
-    pub fn everything() -> Selection {
+    pub(crate) fn everything() -> Selection {
         Selection { labels: LabelSelector::everything(), fields: FieldSelector::everything() }
     }
 
     /// Whether every object is selected.
-    pub fn is_everything(&self) -> bool {
+    pub(crate) fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
@@ -73,7 +73,7 @@ impl Selection {
     }
 
     /// Whether a stored object is selected; reads the header only, does not allocate.
-    pub fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Header<'_>) -> bool {
+    pub(crate) fn matches(&self, resource: &ResourceType, object_key: &[u8], stored: &Header<'_>) -> bool {
         if !self.labels.is_everything() && !self.labels.matches_sorted(stored.labels()) {
             return false;
         }

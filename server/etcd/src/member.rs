@@ -44,7 +44,7 @@ const SNAPSHOTS: usize = 2;
 
 /// Limits of requests and of the store.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Bytes of a request.
     pub request_bytes: usize,
     /// Bytes of the responses that are in memory at a time.

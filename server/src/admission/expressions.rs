@@ -37,7 +37,7 @@ pub(super) struct Subject<'c> {
 
 impl<'c> Subject<'c> {
     /// The variables, without the authorizers.
-    pub fn activation(&self, environment: &'c Environment) -> Activation<'c> {
+    pub(super) fn activation(&self, environment: &'c Environment) -> Activation<'c> {
         Activation::new(environment)
             .with("object", self.object)
             .with("oldObject", self.old)
@@ -47,7 +47,7 @@ impl<'c> Subject<'c> {
     }
 
     /// The variables, with the authorizers.
-    pub fn activation_with_authorizer(&self, environment: &'c Environment) -> Activation<'c> {
+    pub(super) fn activation_with_authorizer(&self, environment: &'c Environment) -> Activation<'c> {
         let info = &self.call.cx.info;
         let resource = ResourceAttributes {
             group: info.group.as_str().into(),
@@ -72,7 +72,7 @@ pub(super) struct CelAuthorizer<'c> {
 }
 
 impl<'c> CelAuthorizer<'c> {
-    pub fn new(cx: &'c Context) -> CelAuthorizer<'c> {
+    pub(super) fn new(cx: &'c Context) -> CelAuthorizer<'c> {
         CelAuthorizer { cx, answers: Mutex::default(), inline_limit: AtomicU64::new(INLINE_COST) }
     }
 
@@ -135,7 +135,7 @@ fn selectors_of(resource: &ResourceAttributes) -> Option<Selectors> {
 pub(super) struct OutOfBudget;
 
 impl OutOfBudget {
-    pub fn message(&self) -> String {
+    pub(super) fn message(&self) -> String {
         OUT_OF_BUDGET.to_owned()
     }
 }
@@ -178,7 +178,7 @@ pub(super) struct Conditions(Vec<Result<Expression, String>>);
 
 impl Conditions {
     /// Compiles the `matchConditions` of a webhook or of a policy's spec.
-    pub fn read(owner: &Value, environment: &Environment) -> Conditions {
+    pub(super) fn read(owner: &Value, environment: &Environment) -> Conditions {
         let conditions = owner.list_at(&["matchConditions"]).iter();
         let compile = |condition: &Value| {
             environment.compile(condition.str_at(&["expression"]).unwrap_or_default(), &[Output::Bool])
@@ -186,7 +186,7 @@ impl Conditions {
         Conditions(conditions.map(compile).collect())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -195,7 +195,7 @@ impl Conditions {
     /// # Errors
     /// The errors, when no condition is false and errors matter (`fails`); otherwise the conditions do not
     /// hold.
-    pub async fn hold<'a>(
+    pub(super) async fn hold<'a>(
         &'a self,
         activation: &'a Activation<'a>,
         cel_authorizer: &CelAuthorizer<'_>,

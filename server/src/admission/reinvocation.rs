@@ -36,29 +36,29 @@ pub(super) struct PluginState {
 impl PluginState {
     /// Begins a run of the plugin. In the second round the called ones with reinvocation are called again if
     /// other plugins have changed the object.
-    pub fn begin(&mut self, second: bool, object: &Value) {
+    pub(super) fn begin(&mut self, second: bool, object: &Value) {
         if second && self.output.as_ref().is_some_and(|output| output != object) {
             self.record_change();
         }
     }
 
     /// Whether a webhook or policy is skipped in this round.
-    pub fn skips(&self, second: bool, id: &Id) -> bool {
+    pub(super) fn skips(&self, second: bool, id: &Id) -> bool {
         second && !self.reinvoked.contains(id)
     }
 
     /// Records a call of a webhook or policy with reinvocation.
-    pub fn record_call(&mut self, id: Id) {
+    pub(super) fn record_call(&mut self, id: Id) {
         self.called.insert(id);
     }
 
     /// Records a change of the object.
-    pub fn record_change(&mut self) {
+    pub(super) fn record_change(&mut self) {
         self.reinvoked.extend(self.called.drain());
     }
 
     /// Ends a run of the plugin.
-    pub fn end(&mut self, object: &Value) {
+    pub(super) fn end(&mut self, object: &Value) {
         self.output = (!self.called.is_empty()).then(|| object.clone());
     }
 }

@@ -11,7 +11,7 @@ pub(crate) struct ResourceList(pub BTreeMap<String, Quantity>);
 
 impl ResourceList {
     /// Parses a resource list; invalid quantities are skipped (validation has rejected them).
-    pub fn of(list: Option<&Value>) -> ResourceList {
+    pub(crate) fn of(list: Option<&Value>) -> ResourceList {
         let members = list.and_then(Value::as_object).into_iter().flat_map(Map::iter);
         let amount = |v: &Value| match v {
             Value::Int(number) => Quantity::parse(&number.to_string()).ok(),
@@ -21,12 +21,12 @@ impl ResourceList {
     }
 
     /// The quantity of a resource.
-    pub fn get(&self, name: &str) -> Option<Quantity> {
+    pub(crate) fn get(&self, name: &str) -> Option<Quantity> {
         self.0.get(name).copied()
     }
 
     /// Adds the quantities of each resource.
-    pub fn add(&mut self, other: &ResourceList) {
+    pub(crate) fn add(&mut self, other: &ResourceList) {
         for (name, amount) in &other.0 {
             let sum = self.get(name).map_or(*amount, |present| present.plus(*amount));
             self.0.insert(name.clone(), sum);
@@ -34,7 +34,7 @@ impl ResourceList {
     }
 
     /// Takes the maximum of each resource.
-    pub fn raise(&mut self, other: &ResourceList) {
+    pub(crate) fn raise(&mut self, other: &ResourceList) {
         for (name, amount) in &other.0 {
             if self.get(name).is_none_or(|present| *amount > present) {
                 self.0.insert(name.clone(), *amount);
@@ -43,7 +43,7 @@ impl ResourceList {
     }
 
     /// Encodes canonical quantities.
-    pub fn to_value(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut map = Map::new();
         for (name, amount) in &self.0 {
             map.insert(name.as_str(), amount.canonical());

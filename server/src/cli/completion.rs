@@ -39,7 +39,7 @@ pub enum CompletionError {
 ///
 /// # Errors
 /// [`CompletionError::Output`].
-pub fn completion(options: &CompletionOptions, mut command: Command) -> Result<(), CompletionError> {
+pub(super) fn completion(options: &CompletionOptions, mut command: Command) -> Result<(), CompletionError> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut command, "plinth", &mut script);
     io::stdout().lock().write_all(&script).map_err(CompletionError::Output)
@@ -49,7 +49,7 @@ pub fn completion(options: &CompletionOptions, mut command: Command) -> Result<(
 ///
 /// # Errors
 /// [`CompletionError::Pages`].
-pub fn man_pages(options: ManPagesOptions, command: Command) -> Result<(), CompletionError> {
+pub(super) fn man_pages(options: ManPagesOptions, command: Command) -> Result<(), CompletionError> {
     clap_mangen::generate_to(command, &options.to)
         .map_err(|source| CompletionError::Pages { path: options.to, source })
 }

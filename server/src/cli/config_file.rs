@@ -31,7 +31,7 @@ pub enum FlagFileError {
 ///
 /// # Errors
 /// When the file cannot be read, or has a key that is no flag.
-pub fn with_configuration(
+pub(super) fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<OsString>, FlagFileError> {

@@ -50,7 +50,7 @@ pub enum ConvertCommandError {
 ///
 /// # Errors
 /// See [`ConvertCommandError`].
-pub fn run(options: ConvertOptions) -> Result<(), ConvertCommandError> {
+pub(super) fn run(options: ConvertOptions) -> Result<(), ConvertCommandError> {
     let mut input = Vec::new();
     io::stdin().lock().take(INPUT_MAX + 1).read_to_end(&mut input)?;
     if input.len() as u64 > INPUT_MAX {

@@ -68,7 +68,7 @@ fn remedy(error: &StartError) -> &'static str {
 ///
 /// # Errors
 /// See [`EtcdError`].
-pub fn run(options: EtcdCommandOptions) -> Result<(), EtcdError> {
+pub(super) fn run(options: EtcdCommandOptions) -> Result<(), EtcdError> {
     serve::start_logging(options.verbosity, options.logging_format);
     for (flag, warning) in options.upstream.warnings()? {
         tracing::warn!(flag, reason = %warning, "flag is ignored");

@@ -81,7 +81,7 @@ pub enum ExportCommandError {
 ///
 /// # Errors
 /// See [`ExportCommandError`]; no file is left then.
-pub fn run(command: ExportCommand) -> Result<(), ExportCommandError> {
+pub(super) fn run(command: ExportCommand) -> Result<(), ExportCommandError> {
     let ExportTarget::EtcdSnapshot(options) = command.target;
     let runtime = serve::runtime()?;
     let error = |source| ExportCommandError::File { path: options.file.clone(), source };

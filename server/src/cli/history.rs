@@ -99,7 +99,7 @@ struct Resource {
 ///
 /// # Errors
 /// See [`HistoryError`].
-pub fn history(options: &HistoryOptions) -> Result<(), HistoryError> {
+pub(super) fn history(options: &HistoryOptions) -> Result<(), HistoryError> {
     let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
     let resource = find(&server, &options.kind)?;
     let path = match resource.is_namespaced {

@@ -64,7 +64,7 @@ pub enum KubeconfigError {
 ///
 /// # Errors
 /// [`KubeconfigError`].
-pub fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
+pub(super) fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     if options.user.is_empty() || options.group.iter().any(String::is_empty) {
         return Err(KubeconfigError::Option("a user or group must have a name"));
     }

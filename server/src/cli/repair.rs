@@ -30,7 +30,7 @@ pub struct RepairOptions {
 ///
 /// # Errors
 /// [`StoreError::RepairNeeded`] when a repair is needed and `--yes` is not given; see [`StoreError`].
-pub fn repair(options: RepairOptions) -> Result<(), StoreError> {
+pub(super) fn repair(options: RepairOptions) -> Result<(), StoreError> {
     let (mut dir, marker) = DataDir::for_repair(&options.data_dir)?;
     let mut needed = false;
     if let Some(problem) = marker {

@@ -29,7 +29,7 @@ pub enum ServiceManagerError {
 
 /// Sends the server's state to the service manager; does nothing without one.
 #[derive(Debug, Default)]
-pub struct Notifier {
+pub(super) struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
 }
@@ -40,7 +40,7 @@ impl Notifier {
     ///
     /// # Errors
     /// [`ServiceManagerError::Notify`].
-    pub fn of(
+    pub(super) fn of(
         environment: impl Fn(&'static str) -> Option<OsString>,
     ) -> Result<Notifier, ServiceManagerError> {
         let Some(name) = environment("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
@@ -64,7 +64,7 @@ impl Notifier {
 
     /// Sends assignments like `READY=1`, separated by newlines. A failure is logged: the service manager
     /// decides what silence means.
-    pub fn notify(&self, state: &str) {
+    pub(super) fn notify(&self, state: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(state.as_bytes(), address) {
             tracing::warn!(%error, state, "the service manager was not notified");
@@ -72,7 +72,7 @@ impl Notifier {
     }
 
     /// Sends a sign of life at half of the interval that the watchdog waits for one; never returns.
-    pub async fn keep_alive(&self) {
+    pub(super) async fn keep_alive(&self) {
         let Some(interval) = self.watchdog else { return std::future::pending().await };
         let mut ticks = tokio::time::interval(interval / 2);
         loop {
@@ -86,7 +86,7 @@ impl Notifier {
 ///
 /// # Errors
 /// When there are several, or it is no listening TCP socket.
-pub fn inherited_listener(
+pub(super) fn inherited_listener(
     environment: impl Fn(&'static str) -> Option<OsString>,
 ) -> Result<Option<TcpListener>, ServiceManagerError> {
     let is_ours = environment("LISTEN_PID")

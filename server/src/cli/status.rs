@@ -73,7 +73,7 @@ fn label_value<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// When the server cannot be reached, or refuses the metrics.
-pub fn status(options: &StatusOptions) -> Result<(), ClientError> {
+pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
     let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
     let fetch = |path| {
         let mut text = Vec::new();

@@ -17,7 +17,7 @@ use crate::client::{ClientError, ServerClient};
 use plinth_apiserver::private_files;
 
 /// The path of a running server that returns an archive.
-pub const BACKUP_PATH: &str = "/plinth/backup";
+pub(super) const BACKUP_PATH: &str = "/plinth/backup";
 
 /// A failed command.
 #[derive(Debug, thiserror::Error)]
@@ -203,7 +203,7 @@ impl Drop for Bar {
 ///
 /// # Errors
 /// See [`StoreError`]; no archive is left then.
-pub fn backup(options: BackupOptions) -> Result<(), StoreError> {
+pub(super) fn backup(options: BackupOptions) -> Result<(), StoreError> {
     let summary = options.to.write(|out| match (&options.data_dir, &options.kubeconfig) {
         (Some(dir), _) => backup_offline(dir, out),
         (None, Some(kubeconfig)) => backup_online(kubeconfig, out),
@@ -278,7 +278,7 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`StoreError::Damaged`] if damage was found; see [`StoreError`].
-pub fn verify(options: VerifyOptions) -> Result<(), StoreError> {
+pub(super) fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     let dir = existing(&options.data_dir)?;
     let bar = Bar::new();
     let verified = plinth_engine::verify(

@@ -118,7 +118,7 @@ pub enum TokenCommandError {
 ///
 /// # Errors
 /// See [`TokenCommandError`].
-pub fn token(options: TokenOptions) -> Result<(), TokenCommandError> {
+pub(super) fn token(options: TokenOptions) -> Result<(), TokenCommandError> {
     match options.command {
         TokenCommand::Create(options) => {
             let text = create(&options)?;

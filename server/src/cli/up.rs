@@ -40,7 +40,7 @@ pub enum UpError {
 ///
 /// # Errors
 /// When it cannot start, or its context cannot be added.
-pub fn run(options: UpOptions) -> Result<(), UpError> {
+pub(super) fn run(options: UpOptions) -> Result<(), UpError> {
     let UpOptions { merge_kubeconfig, user_kubeconfig, context, serve } = options;
     if !merge_kubeconfig {
         return serve::run(serve, |_| Ok(()));

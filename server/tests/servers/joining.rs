@@ -25,7 +25,7 @@ use super::replicas::{connect, create, get, json, replicas, serve, try_join, try
 
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 
-pub async fn token_of(server: &Running) -> String {
+pub(crate) async fn token_of(server: &Running) -> String {
     let options = CreateTokenOptions {
         kubeconfig: server.kubeconfig().to_owned(),
         ttl: Duration::from_secs(600),
@@ -36,11 +36,11 @@ pub async fn token_of(server: &Running) -> String {
     tokio::task::spawn_blocking(move || create_token(&options)).await.unwrap().unwrap()
 }
 
-pub fn url(server: &Running) -> String {
+pub(crate) fn url(server: &Running) -> String {
     format!("https://{}", server.address())
 }
 
-pub async fn join_with(url: String, token: &str, data_dir: PathBuf) -> Result<(), JoinError> {
+pub(crate) async fn join_with(url: String, token: &str, data_dir: PathBuf) -> Result<(), JoinError> {
     let token = Some(token.parse().unwrap());
     try_join(JoinOptions { server: Some(url), token, data_dir, ..JoinOptions::default() }).await
 }
@@ -61,7 +61,7 @@ async fn redeem(server: &Running, credential: &str) -> Reply {
     client.call(&Call::new(Method::POST, "/plinth/join")).await.unwrap()
 }
 
-pub fn holds(dir: &Path, needle: &[u8]) -> bool {
+pub(crate) fn holds(dir: &Path, needle: &[u8]) -> bool {
     std::fs::read_dir(dir).unwrap().any(|entry| {
         let entry = entry.unwrap();
         match entry.file_type().unwrap().is_dir() {

@@ -10,7 +10,7 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const GROUP: &str = "corpus.example.com";
 
 /// The subjects about custom resources.
-pub fn subjects(seed: u64) -> Vec<Subject> {
+pub(crate) fn subjects(seed: u64) -> Vec<Subject> {
     let mut subjects = vec![
         Subject { name: "definitions".into(), script: definitions() },
         Subject { name: "objects of custom resources".into(), script: objects() },

@@ -12,7 +12,7 @@ use super::side::Side;
 use super::Subject;
 
 /// The namespace of the corpus' objects.
-pub const NAMESPACE: &str = "corpus";
+pub(crate) const NAMESPACE: &str = "corpus";
 /// Broken objects per kind.
 const MUTATIONS: usize = 24;
 /// Kinds whose status the server writes by itself, whatever controllers are switched off.
@@ -23,7 +23,7 @@ const FORWARDED: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
 
 /// A resource as discovery documents it.
 #[derive(Debug, Clone)]
-pub struct Resource {
+pub(crate) struct Resource {
     pub api_version: String,
     pub kind: String,
     pub plural: String,
@@ -34,7 +34,7 @@ pub struct Resource {
 
 impl Resource {
     /// The path of the group and version.
-    pub fn root(&self) -> String {
+    pub(crate) fn root(&self) -> String {
         match self.api_version.contains('/') {
             true => format!("/apis/{}", self.api_version),
             false => format!("/api/{}", self.api_version),
@@ -42,7 +42,7 @@ impl Resource {
     }
 
     /// The path of the collection in the corpus' namespace, or of the cluster's.
-    pub fn collection(&self) -> String {
+    pub(crate) fn collection(&self) -> String {
         match self.namespaced {
             true => format!("{}/namespaces/{NAMESPACE}/{}", self.root(), self.plural),
             false => format!("{}/{}", self.root(), self.plural),
@@ -56,12 +56,12 @@ impl Resource {
 
 /// What the server serves.
 #[derive(Debug, Default)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     pub resources: Vec<Resource>,
 }
 
 impl Catalog {
-    pub async fn discover(server: &mut Side) -> Catalog {
+    pub(crate) async fn discover(server: &mut Side) -> Catalog {
         let groups = server.call(&Request::get("/apis")).await.json();
         let mut roots = vec!["/api/v1".to_owned()];
         for group in list(&groups["groups"]) {
@@ -97,7 +97,7 @@ impl Catalog {
         }
     }
 
-    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
+    pub(crate) fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
         self.resources.iter().find(|r| r.api_version == api_version && r.kind == kind)
     }
 }
@@ -111,7 +111,7 @@ fn text(value: &Value) -> String {
 }
 
 /// A subject per sample.
-pub fn subjects(catalog: &Catalog, seed: u64) -> Vec<Subject> {
+pub(crate) fn subjects(catalog: &Catalog, seed: u64) -> Vec<Subject> {
     let sample = |name: &str| -> Vec<Value> {
         let samples = samples::all(name, NAMESPACE).into_iter();
         samples.map(|sample| serde_json::to_value(sample).unwrap_or_default()).collect()
@@ -132,7 +132,7 @@ pub fn subjects(catalog: &Catalog, seed: u64) -> Vec<Subject> {
 }
 
 /// The requests for one kind.
-pub struct Scenario {
+pub(crate) struct Scenario {
     resource: Resource,
     collection: String,
     first: Value,
@@ -144,7 +144,13 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    pub fn new(resource: Resource, first: Value, second: Value, random: Random, number: usize) -> Scenario {
+    pub(crate) fn new(
+        resource: Resource,
+        first: Value,
+        second: Value,
+        random: Random,
+        number: usize,
+    ) -> Scenario {
         let collection = resource.collection();
         let fixed = |mut object: Value| {
             if resource.kind == "Service" {
@@ -160,7 +166,7 @@ impl Scenario {
         Scenario { resource, collection, first, second, path, random, number, script: Script::default() }
     }
 
-    pub fn all(&mut self) {
+    pub(crate) fn all(&mut self) {
         self.create();
         self.read();
         self.refused_creates();
@@ -174,7 +180,7 @@ impl Scenario {
     }
 
     /// The script. Every second kind's requests go over HTTP/2.
-    pub fn finish(mut self) -> Script {
+    pub(crate) fn finish(mut self) -> Script {
         for step in &mut self.script.steps {
             if let super::script::Step::Compare(request) = step {
                 request.http2 = self.number % 2 == 1;

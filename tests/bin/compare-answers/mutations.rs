@@ -12,7 +12,13 @@ const RULES: &str = "../server/kinds/src/tests/rules.txt";
 const MUTATIONS_PER_BASE: usize = 12;
 
 /// Requests that write randomly changed copies of an object, all of them dry runs.
-pub fn of(object: &Value, collection: &str, path: &str, count: usize, random: &mut Random) -> Vec<Request> {
+pub(crate) fn of(
+    object: &Value,
+    collection: &str,
+    path: &str,
+    count: usize,
+    random: &mut Random,
+) -> Vec<Request> {
     (0..count)
         .map(|_| {
             let mut changed = object.clone();
@@ -117,7 +123,7 @@ struct Base {
 }
 
 /// Creates every broken object of the table of validation rules, and random changes of its good ones.
-pub fn rules(catalog: &Catalog, seed: u64) -> Result<Subject, Box<dyn std::error::Error>> {
+pub(crate) fn rules(catalog: &Catalog, seed: u64) -> Result<Subject, Box<dyn std::error::Error>> {
     let path = plinth_tests::package_dir().join(RULES);
     let table =
         std::fs::read_to_string(&path).map_err(|error| format!("reading {}: {error}", path.display()))?;

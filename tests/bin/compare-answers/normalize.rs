@@ -6,7 +6,7 @@ use regex::bytes::Regex;
 
 /// What a part of an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Must be equal.
     Literal,
     /// Must correspond to one UID of the other server.
@@ -18,7 +18,7 @@ pub enum Kind {
 }
 
 /// A part of an answer.
-pub type Part<'b> = (Kind, &'b [u8]);
+pub(crate) type Part<'b> = (Kind, &'b [u8]);
 
 /// What is found in every answer; the alternatives of `free` continue in `TEXT` and `BINARY`. Addresses of
 /// Services are allocated from 10.0.0.16 on, those below it are chosen by the corpus.
@@ -46,7 +46,7 @@ const BINARY: &str = concat!(
 );
 
 /// What to look for in the answers of one server.
-pub struct Normalizer {
+pub(crate) struct Normalizer {
     text: Regex,
     table: Regex,
     binary: Regex,
@@ -55,7 +55,7 @@ pub struct Normalizer {
 }
 
 impl Normalizer {
-    pub fn new(port: u16, started: &str) -> Result<Normalizer, regex::Error> {
+    pub(crate) fn new(port: u16, started: &str) -> Result<Normalizer, regex::Error> {
         let port_bytes = [(port & 0x7f) | 0x80, ((port >> 7) & 0x7f) | 0x80, port >> 14];
         let varint: String = port_bytes.iter().map(|byte| format!(r"\x{byte:02x}")).collect();
         let text = TEXT.replace("PORT", &port.to_string());
@@ -69,14 +69,14 @@ impl Normalizer {
     }
 
     /// The parts of a header's value or of a textual body.
-    pub fn text<'b>(&self, text: &'b [u8]) -> Vec<Part<'b>> {
+    pub(crate) fn text<'b>(&self, text: &'b [u8]) -> Vec<Part<'b>> {
         let head = &text[..text.len().min(128)];
         let is_table = head.windows(7).any(|window| window == b"\"Table\"");
         self.parts(if is_table { &self.table } else { &self.text }, text, true)
     }
 
     /// The parts of a body in protobuf or CBOR.
-    pub fn binary<'b>(&self, bytes: &'b [u8]) -> Vec<Part<'b>> {
+    pub(crate) fn binary<'b>(&self, bytes: &'b [u8]) -> Vec<Part<'b>> {
         self.parts(&self.binary, bytes, false)
     }
 
@@ -116,7 +116,7 @@ impl Normalizer {
 
 /// Which UID and which revision of one server is which of the other.
 #[derive(Default)]
-pub struct Correspondence {
+pub(crate) struct Correspondence {
     /// The revision up to which the servers have written by themselves: concurrently, so in any order.
     pub baseline: u64,
     revisions: BTreeMap<u64, u64>,
@@ -126,7 +126,7 @@ pub struct Correspondence {
 
 impl Correspondence {
     /// Compares two answers' parts; the error is the first difference.
-    pub fn compare(&mut self, old: &[Part<'_>], new: &[Part<'_>]) -> Result<(), String> {
+    pub(crate) fn compare(&mut self, old: &[Part<'_>], new: &[Part<'_>]) -> Result<(), String> {
         for (old, new) in old.iter().zip(new) {
             let equal = match (old.0, new.0) {
                 (Kind::Revision, Kind::Revision) => self.same_revision(old.1, new.1),

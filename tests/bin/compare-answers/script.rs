@@ -7,21 +7,21 @@ use http::Method;
 use serde_json::Value;
 
 /// Media types that the corpus uses often.
-pub const JSON: &str = "application/json";
-pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-pub const YAML: &str = "application/yaml";
-pub const CBOR: &str = "application/cbor";
-pub const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
-pub const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-pub const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-pub const JSON_PATCH: &str = "application/json-patch+json";
-pub const MERGE_PATCH: &str = "application/merge-patch+json";
-pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
-pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+pub(crate) const YAML: &str = "application/yaml";
+pub(crate) const CBOR: &str = "application/cbor";
+pub(crate) const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
+pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+pub(crate) const JSON_PATCH: &str = "application/json-patch+json";
+pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
+pub(crate) const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// The body of a request.
 #[derive(Debug, Clone)]
-pub enum Body {
+pub(crate) enum Body {
     /// The request has no body.
     Empty,
     /// Text with references to captured answers.
@@ -36,7 +36,7 @@ pub enum Body {
 
 /// Whose credentials a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Requester {
+pub(crate) enum Requester {
     /// The client certificate of the administrator.
     Administrator,
     /// No client certificate; an `Authorization` header makes it a token's user.
@@ -45,7 +45,7 @@ pub enum Requester {
 
 /// One request of the corpus.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub(crate) struct Request {
     pub verb: &'static str,
     pub method: Method,
     pub path: String,
@@ -59,7 +59,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn new(verb: &'static str, method: Method, path: impl Into<String>) -> Request {
+    pub(crate) fn new(verb: &'static str, method: Method, path: impl Into<String>) -> Request {
         Request {
             verb,
             method,
@@ -72,23 +72,23 @@ impl Request {
         }
     }
 
-    pub fn get(path: impl Into<String>) -> Request {
+    pub(crate) fn get(path: impl Into<String>) -> Request {
         Request::new("get", Method::GET, path)
     }
 
-    pub fn list(path: impl Into<String>) -> Request {
+    pub(crate) fn list(path: impl Into<String>) -> Request {
         Request::new("list", Method::GET, path)
     }
 
-    pub fn create(path: impl Into<String>, object: &Value) -> Request {
+    pub(crate) fn create(path: impl Into<String>, object: &Value) -> Request {
         Request::new("create", Method::POST, path).body(JSON, Body::Template(object.to_string()))
     }
 
-    pub fn update(path: impl Into<String>, body: Body) -> Request {
+    pub(crate) fn update(path: impl Into<String>, body: Body) -> Request {
         Request::new("update", Method::PUT, path).body(JSON, body)
     }
 
-    pub fn patch(path: impl Into<String>, media_type: &str, patch: impl ToString) -> Request {
+    pub(crate) fn patch(path: impl Into<String>, media_type: &str, patch: impl ToString) -> Request {
         let verb = match media_type {
             JSON_PATCH => "patch (JSON)",
             MERGE_PATCH => "patch (merge)",
@@ -99,24 +99,24 @@ impl Request {
         Request::new(verb, Method::PATCH, path).body(media_type, Body::Template(patch.to_string()))
     }
 
-    pub fn delete(path: impl Into<String>) -> Request {
+    pub(crate) fn delete(path: impl Into<String>) -> Request {
         Request::new("delete", Method::DELETE, path)
     }
 
-    pub fn verb(self, verb: &'static str) -> Request {
+    pub(crate) fn verb(self, verb: &'static str) -> Request {
         Request { verb, ..self }
     }
 
-    pub fn body(self, media_type: &str, body: Body) -> Request {
+    pub(crate) fn body(self, media_type: &str, body: Body) -> Request {
         Request { body, ..self }.header("content-type", media_type)
     }
 
-    pub fn accept(self, media_types: &str) -> Request {
+    pub(crate) fn accept(self, media_types: &str) -> Request {
         self.header("accept", media_types)
     }
 
     /// Sets a header; an empty value removes it.
-    pub fn header(mut self, name: &'static str, value: &str) -> Request {
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Request {
         self.headers.retain(|(existing, _)| *existing != name);
         if !value.is_empty() {
             self.headers.push((name, value.to_owned()));
@@ -124,18 +124,18 @@ impl Request {
         self
     }
 
-    pub fn capture(self, name: &str) -> Request {
+    pub(crate) fn capture(self, name: &str) -> Request {
         Request { capture: Some(name.to_owned()), ..self }
     }
 
-    pub fn unauthenticated(self) -> Request {
+    pub(crate) fn unauthenticated(self) -> Request {
         Request { requester: Requester::Unauthenticated, ..self }
     }
 }
 
 /// One step of the corpus.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     /// A request whose answers are compared.
     Compare(Box<Request>),
     /// Waits until background work has stopped changing the object at this path.
@@ -144,27 +144,27 @@ pub enum Step {
 
 /// The steps so far.
 #[derive(Debug, Default)]
-pub struct Script {
+pub(crate) struct Script {
     pub steps: Vec<Step>,
 }
 
 impl Script {
-    pub fn push(&mut self, request: Request) {
+    pub(crate) fn push(&mut self, request: Request) {
         self.steps.push(Step::Compare(Box::new(request)));
     }
 
-    pub fn settle(&mut self, path: &str) {
+    pub(crate) fn settle(&mut self, path: &str) {
         self.steps.push(Step::Settle(path.to_owned()));
     }
 
-    pub fn requests(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step, Step::Compare(_))).count()
     }
 }
 
 /// SplitMix64: the same numbers from the same seed, on every machine and for ever.
 #[derive(Debug)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -176,17 +176,17 @@ impl Random {
     }
 
     /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap_or(0)
     }
 
-    pub fn choose<'a, T>(&mut self, values: &'a [T]) -> &'a T {
+    pub(crate) fn choose<'a, T>(&mut self, values: &'a [T]) -> &'a T {
         &values[self.below(values.len())]
     }
 }
 
 /// Applies a JSON merge patch (RFC 7386).
-pub fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(members) = patch else {
         *target = patch.clone();
         return;

@@ -30,7 +30,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
 /// An answer as it came.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The status code; 0 where the connection broke.
     pub status: u16,
     /// Names and values, by name; repeated headers in the order sent.
@@ -40,17 +40,17 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&[u8]> {
+    pub(crate) fn header(&self, name: &str) -> Option<&[u8]> {
         self.headers.iter().find(|(existing, _)| existing == name).map(|(_, value)| value.as_slice())
     }
 
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or(Value::Null)
     }
 }
 
 /// A running server with what was captured of its answers.
-pub struct Side {
+pub(crate) struct Side {
     pub normalizer: Normalizer,
     endpoint: Endpoint,
     connections: HashMap<(Requester, bool), Connection>,
@@ -61,7 +61,7 @@ pub struct Side {
 
 impl Side {
     /// Starts a server on a new data directory.
-    pub async fn start(binary: &Path) -> Result<Side, Box<dyn std::error::Error>> {
+    pub(crate) async fn start(binary: &Path) -> Result<Side, Box<dyn std::error::Error>> {
         let launch = Launch::new(Some(binary.to_owned()), None)?;
         let directory = launch.data_dir()?;
         let tokens = directory.path().join("tokens.csv");
@@ -84,7 +84,7 @@ impl Side {
     }
 
     /// Sends a request, once more on a new connection where the old one was closed, and captures the answer.
-    pub async fn call(&mut self, request: &Request) -> Answer {
+    pub(crate) async fn call(&mut self, request: &Request) -> Answer {
         let mut last = String::new();
         for _ in 0..2 {
             match tokio::time::timeout(ANSWER_WITHIN, self.attempt(request)).await {
@@ -164,19 +164,19 @@ impl Side {
     }
 
     /// The server's latest revision.
-    pub async fn revision(&mut self) -> u64 {
+    pub(crate) async fn revision(&mut self) -> u64 {
         let list = self.call(&Request::list("/api/v1/namespaces/default/configmaps?limit=1")).await.json();
         list["metadata"]["resourceVersion"].as_str().and_then(|r| r.parse().ok()).unwrap_or(0)
     }
 
     /// The length of the certificates that the server publishes.
-    pub async fn certificates_length(&mut self) -> usize {
+    pub(crate) async fn certificates_length(&mut self) -> usize {
         let path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
         self.call(&Request::get(path)).await.json()["data"].to_string().len()
     }
 
     /// Makes so many revisions and leaves nothing behind.
-    pub async fn advance(&mut self, revisions: u64) {
+    pub(crate) async fn advance(&mut self, revisions: u64) {
         let collection = "/api/v1/namespaces/default/configmaps";
         let path = format!("{collection}/revisions");
         let object =

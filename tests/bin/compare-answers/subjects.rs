@@ -10,7 +10,7 @@ use super::workloads::{merge_lists, namespaced, pods, services};
 use super::Subject;
 
 /// The namespace and account that later subjects use.
-pub fn setup() -> Script {
+pub(crate) fn setup() -> Script {
     let mut script = Script::default();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
     script.push(Request::create("/api/v1/namespaces", &namespace));
@@ -20,7 +20,7 @@ pub fn setup() -> Script {
 }
 
 /// The subjects of this file.
-pub fn all(catalog: &Catalog) -> Vec<Subject> {
+pub(crate) fn all(catalog: &Catalog) -> Vec<Subject> {
     let subject = |name: &str, script| Subject { name: name.into(), script };
     vec![
         subject("pods", pods()),

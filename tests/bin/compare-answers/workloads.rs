@@ -8,7 +8,7 @@ use super::script::{
 };
 
 /// The path of a collection of the core group in the corpus' namespace.
-pub fn namespaced(plural: &str) -> String {
+pub(crate) fn namespaced(plural: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/{plural}")
 }
 
@@ -20,7 +20,7 @@ fn pod(name: &str) -> Value {
 }
 
 /// Binding, eviction, resizing, ephemeral containers, status and deletion of Pods.
-pub fn pods() -> Script {
+pub(crate) fn pods() -> Script {
     let mut script = Script::default();
     let pods = namespaced("pods");
     let nodes = "/api/v1/nodes";
@@ -155,7 +155,7 @@ pub fn pods() -> Script {
 }
 
 /// Services of every type, with addresses and node ports that are chosen or allocated.
-pub fn services() -> Script {
+pub(crate) fn services() -> Script {
     let mut script = Script::default();
     let services = namespaced("services");
     for spec in [
@@ -203,7 +203,7 @@ pub fn services() -> Script {
 }
 
 /// Strategic merge patches of lists with merge keys, and directives.
-pub fn merge_lists() -> Script {
+pub(crate) fn merge_lists() -> Script {
     let mut script = Script::default();
     let deployments = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments");
     let path = format!("{deployments}/lists");

@@ -32,12 +32,12 @@ mod stored;
 
 /// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have
 /// their own limits far below.
-pub const MEMORY: u64 = 1 << 30;
+pub(crate) const MEMORY: u64 = 1 << 30;
 /// How long a read waits for what may never come. Nothing depends on how much of it is used.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The attacked server and what must hold of it.
-pub struct Target {
+pub(crate) struct Target {
     /// The server under attack.
     pub server: TestServer,
     /// Its process id; another one means that the server was restarted.
@@ -45,19 +45,19 @@ pub struct Target {
 }
 
 impl Target {
-    pub async fn start() -> Target {
+    pub(crate) async fn start() -> Target {
         Target::start_with(&[]).await
     }
 
     /// With further arguments.
-    pub async fn start_with(arguments: &[&str]) -> Target {
+    pub(crate) async fn start_with(arguments: &[&str]) -> Target {
         let server = TestServer::start(arguments).await;
         let pid = server.pid();
         Target { server, pid }
     }
 
     /// Asserts that honest clients are served: over old and new connections, authenticated or not.
-    pub async fn serves(&self, attack: &str) {
+    pub(crate) async fn serves(&self, attack: &str) {
         for protocol in [Protocol::Http1, Protocol::Http2] {
             let mut admin = self.server.connect(protocol).await;
             let reply = admin.call(&Call::get("/api/v1/namespaces/default")).await;
@@ -73,7 +73,7 @@ impl Target {
     }
 
     /// A bare TLS stream of an unauthenticated client.
-    pub async fn anonymous_stream(
+    pub(crate) async fn anonymous_stream(
         &self,
         protocol: Protocol,
     ) -> impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin {
@@ -82,14 +82,14 @@ impl Target {
     }
 
     /// Sends bytes on a stream of their own; gives what comes back until the server closes or falls silent.
-    pub async fn says(&self, protocol: Protocol, bytes: &[u8]) -> Vec<u8> {
+    pub(crate) async fn says(&self, protocol: Protocol, bytes: &[u8]) -> Vec<u8> {
         exchange(&mut self.anonymous_stream(protocol).await, bytes).await
     }
 }
 
 /// The most memory that the process has had since it was last asked, in bytes, the files that it maps
 /// included.
-pub fn resident_peak(pid: u32) -> u64 {
+pub(crate) fn resident_peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("VmHWM");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
@@ -98,7 +98,7 @@ pub fn resident_peak(pid: u32) -> u64 {
 }
 
 /// Sends bytes; gives what comes back until the server closes or falls silent.
-pub async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> Vec<u8> {
+pub(crate) async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes: &[u8]) -> Vec<u8> {
     let mut answer = Vec::new();
     let (mut reader, mut writer) = tokio::io::split(stream);
     let write = async {
@@ -124,7 +124,7 @@ pub async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), bytes:
 }
 
 /// Resident memory of a process, in bytes.
-pub fn resident(pid: u32) -> u64 {
+pub(crate) fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the server lives");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
     let kib: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
@@ -132,7 +132,7 @@ pub fn resident(pid: u32) -> u64 {
 }
 
 /// The status codes of all HTTP/1 answers in these bytes.
-pub fn codes(answer: &[u8]) -> Vec<u16> {
+pub(crate) fn codes(answer: &[u8]) -> Vec<u16> {
     let text = String::from_utf8_lossy(answer);
     let starts = text.match_indices("HTTP/1.").map(|(at, _)| &text[at..]);
     starts.filter_map(|rest| rest.split_whitespace().nth(1)?.parse().ok()).collect()

@@ -30,7 +30,7 @@ macro_rules! interpose {
         /// # Safety
         /// As the C library's function.
         #[no_mangle]
-        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
+        pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
     )*};
 }
 

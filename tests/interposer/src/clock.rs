@@ -38,7 +38,7 @@ fn offset() -> Option<&'static AtomicI64> {
 /// # Safety
 /// As the C library's.
 #[no_mangle]
-pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+pub(crate) unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     // SAFETY: the caller's pointer, checked by the system.
     let outcome = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as c_int;
     let is_wall_clock = clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_REALTIME_COARSE;

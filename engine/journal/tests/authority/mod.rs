@@ -3,13 +3,13 @@
 #![allow(dead_code)] // each program of tests uses a part of it
 
 /// An authority and what it has signed, PEM.
-pub struct Authority {
+pub(crate) struct Authority {
     pub certificate: String,
     pub issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
 }
 
 impl Authority {
-    pub fn new() -> Authority {
+    pub(crate) fn new() -> Authority {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -19,7 +19,7 @@ impl Authority {
     }
 
     /// A certificate for 127.0.0.1, and its key.
-    pub fn sign(&self, name: &str) -> (String, String) {
+    pub(crate) fn sign(&self, name: &str) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
         params.distinguished_name.push(rcgen::DnType::CommonName, name);

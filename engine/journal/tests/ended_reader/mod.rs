@@ -7,7 +7,7 @@ use plinth_journal::{Journal, Position};
 
 /// A reader that something comes to is gone on with, and not once the only member has ended, which `restart`
 /// does: what has come over it may be of before an old copy was put in its place.
-pub fn is_not_busy(journal: &dyn Journal, restart: impl FnOnce()) {
+pub(crate) fn is_not_busy(journal: &dyn Journal, restart: impl FnOnce()) {
     let wait = Duration::from_secs(60);
     let append = |record: &'static str| journal.append(Bytes::from_static(record.as_bytes())).unwrap();
     let first = append("first");

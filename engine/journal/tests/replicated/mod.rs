@@ -31,7 +31,7 @@ fn increment(engine: &Engine) {
 }
 
 /// Three replicas count while `fail` stops members and lets them go on.
-pub fn replicas_stay_equal<T>(mut nodes: T, connect: fn(&T) -> Arc<dyn Journal>, fail: fn(&mut T)) {
+pub(crate) fn replicas_stay_equal<T>(mut nodes: T, connect: fn(&T) -> Arc<dyn Journal>, fail: fn(&mut T)) {
     let dirs: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let open = |id: u16| {
         let replica = Replica { journal: connect(&nodes), cluster: CLUSTER, id: ReplicaId(id) };
@@ -80,7 +80,7 @@ pub fn replicas_stay_equal<T>(mut nodes: T, connect: fn(&T) -> Arc<dyn Journal>,
 }
 
 /// One of two replicas closes the journal.
-pub fn a_closed_journal_stops_all<T>(nodes: &T, connect: fn(&T) -> Arc<dyn Journal>) {
+pub(crate) fn a_closed_journal_stops_all<T>(nodes: &T, connect: fn(&T) -> Arc<dyn Journal>) {
     let dirs: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
     let open = |id: u16| {
         let replica = Replica { journal: connect(nodes), cluster: CLUSTER, id: ReplicaId(id) };

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// Bytes that pass at once.
 const PIECE: usize = 8 << 10;
 
-pub struct SlowLink {
+pub(crate) struct SlowLink {
     /// From the members.
     link: Arc<Link>,
     /// To the members; none where that is not slow.
@@ -29,16 +29,16 @@ struct Link {
 }
 
 impl SlowLink {
-    pub fn new(bytes_per_second: u64) -> SlowLink {
+    pub(crate) fn new(bytes_per_second: u64) -> SlowLink {
         SlowLink { link: Link::new(bytes_per_second), back: None }
     }
 
-    pub fn both_ways(bytes_per_second: u64) -> SlowLink {
+    pub(crate) fn both_ways(bytes_per_second: u64) -> SlowLink {
         SlowLink { back: Some(Link::new(bytes_per_second)), ..SlowLink::new(bytes_per_second) }
     }
 
     /// The address at which a member is reached over the link, as long as the process lives.
-    pub fn to(&self, member: String) -> String {
+    pub(crate) fn to(&self, member: String) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (link, back) = (Arc::clone(&self.link), self.back.clone());
@@ -58,7 +58,7 @@ impl SlowLink {
     }
 
     /// Bytes that the members have sent over it.
-    pub fn passed(&self) -> u64 {
+    pub(crate) fn passed(&self) -> u64 {
         self.link.passed.load(Ordering::Relaxed)
     }
 }

@@ -20,7 +20,7 @@ impl Counters {
     ///
     /// # Errors
     /// When a name is already registered.
-    pub fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
+    pub(crate) fn new(registry: &prometheus::Registry) -> Result<Counters, prometheus::Error> {
         let families = Families(registry);
         let events = families.counter("apiserver_audit_event_total", "Audit events.")?;
         let lost = "Audit events that were lost.";
@@ -28,12 +28,12 @@ impl Counters {
     }
 
     /// Counts an event.
-    pub fn recorded(&self) {
+    pub(crate) fn recorded(&self) {
         self.events.inc();
     }
 
     /// Counts lost events of a sink.
-    pub fn lost(&self, sink: &str, events: usize) {
+    pub(crate) fn lost(&self, sink: &str, events: usize) {
         self.errors.with_label_values(&[sink]).inc_by(events as u64);
     }
 

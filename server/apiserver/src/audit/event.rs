@@ -33,7 +33,7 @@ pub(crate) enum EventFormat {
 
 /// The data of a request's events.
 #[derive(Debug)]
-pub struct Event {
+pub(super) struct Event {
     /// What is recorded.
     pub config: RequestAuditConfig,
     /// The request's ID.
@@ -127,7 +127,7 @@ impl<'a> Members<'a> {
 impl Event {
     /// The event of a stage in that format. If it exceeds `largest` its objects are omitted; `None` if it is
     /// still too large.
-    pub fn text(
+    pub(super) fn text(
         &self,
         form: EventFormat,
         stage: AuditStage,
@@ -243,7 +243,7 @@ impl Event {
     }
 
     /// Adds an annotation; an existing one is kept.
-    pub fn annotate(&mut self, key: Cow<'static, str>, value: String) {
+    pub(super) fn annotate(&mut self, key: Cow<'static, str>, value: String) {
         self.annotations.entry(key).or_insert(value);
     }
 
@@ -264,7 +264,7 @@ impl Event {
     }
 
     /// Encodes an object to be recorded; `None` when it is too large, which an annotation states.
-    pub fn encode_object(&mut self, object: &Value) -> Option<Vec<u8>> {
+    pub(super) fn encode_object(&mut self, object: &Value) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(1024);
         match self.config.omit_managed_fields {
             true => {

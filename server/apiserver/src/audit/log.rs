@@ -33,7 +33,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The sending end of the queue. Cheap to clone.
 #[derive(Clone)]
-pub struct Log {
+pub(super) struct Log {
     lines: Sender<Message>,
     bytes: Arc<Semaphore>,
     /// RotationLimits the number of queued lines.
@@ -52,13 +52,13 @@ enum Message {
 
 impl Log {
     /// Its name in metrics.
-    pub const NAME: &'static str = "log";
+    pub(super) const NAME: &'static str = "log";
 
     /// Starts the writing thread.
     ///
     /// # Errors
     /// When the file cannot be opened.
-    pub fn start(path: &Path, options: &AuditOptions, counters: Counters) -> io::Result<Log> {
+    pub(super) fn start(path: &Path, options: &AuditOptions, counters: Counters) -> io::Result<Log> {
         let file: Box<dyn Write + Send> = match path.as_os_str() == "-" {
             true => Box::new(io::stdout()),
             false => Box::new(RotatingFile::open(path, RotationLimits::of(options))?),
@@ -87,7 +87,7 @@ impl Log {
     ///
     /// # Errors
     /// [`EventLost`] when it was dropped.
-    pub async fn write(&self, line: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
+    pub(super) async fn write(&self, line: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
         let bytes = match line {
             Some(text) if self.mode != AuditMode::Batch => {
                 Some(self.bytes.clone().acquire_many_owned(Log::size(text)).await)
@@ -127,7 +127,7 @@ impl Log {
     }
 
     /// Waits until the queue is written and flushed, with a timeout: then all permits are available.
-    pub async fn drain(&self) {
+    pub(super) async fn drain(&self) {
         // If the thread has ended, nothing is queued.
         let _ = self.lines.send(Message::Flush);
         let all = self.bytes.acquire_many(u32::try_from(MAX_QUEUED_BYTES).unwrap_or(u32::MAX));

@@ -12,7 +12,7 @@ use super::policy::AuditStage;
 use super::webhook::AuditWebhook;
 
 /// The configured sinks. Immutable.
-pub struct Sinks {
+pub(super) struct Sinks {
     /// The log file.
     pub log: Option<(Log, EventFormat, Truncate)>,
     /// The webhook, and how its events are cut.
@@ -69,7 +69,7 @@ impl Sinks {
     ///
     /// # Errors
     /// [`EventLost`] when a sink in strict mode has lost it.
-    pub async fn write(&self, event: &Mutex<Event>, stage: AuditStage) -> Result<(), EventLost> {
+    pub(super) async fn write(&self, event: &Mutex<Event>, stage: AuditStage) -> Result<(), EventLost> {
         let Some(texts) = self.texts(event, stage) else { return Ok(()) };
         let mut undelivered = Undelivered { sinks: self, texts };
         let texts = &mut undelivered.texts;
@@ -117,7 +117,7 @@ impl Sinks {
     }
 
     /// Waits until all events are written and delivered, with a timeout.
-    pub async fn drain(&self) {
+    pub(super) async fn drain(&self) {
         let log = async {
             if let Some((log, ..)) = &self.log {
                 log.drain().await;

@@ -10,7 +10,7 @@ pub(crate) struct Throttle(Option<(TokenRate, TokenBucket)>);
 
 impl Throttle {
     /// The limit that the flags configure.
-    pub fn new(batching: &Batching) -> Throttle {
+    pub(super) fn new(batching: &Batching) -> Throttle {
         Throttle(batching.throttle.then(|| {
             let rate = TokenRate::new(f64::from(batching.qps), batching.burst);
             (rate, TokenBucket::full(&rate, Instant::now()))
@@ -18,7 +18,7 @@ impl Throttle {
     }
 
     /// Takes a token at that time; returns how long the batch must wait.
-    pub fn take(&mut self, now: Instant) -> Duration {
+    pub(super) fn take(&mut self, now: Instant) -> Duration {
         self.0.as_mut().map_or(Duration::ZERO, |(rate, bucket)| bucket.reserve(rate, now))
     }
 }

@@ -55,13 +55,13 @@ struct Sender {
 
 impl AuditWebhook {
     /// Its name in metrics.
-    pub const NAME: &'static str = "webhook";
+    pub(super) const NAME: &'static str = "webhook";
 
     /// Starts the sending task for the service of a kubeconfig.
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
-    pub fn start(
+    pub(super) fn start(
         kubeconfig: &Path,
         mode: AuditMode,
         backoff: Duration,
@@ -90,7 +90,7 @@ impl AuditWebhook {
     ///
     /// # Errors
     /// [`EventLost`] when the queue is full, or the event could not be delivered.
-    pub async fn write(&self, event: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
+    pub(super) async fn write(&self, event: &mut Option<Vec<u8>>) -> Result<(), EventLost> {
         if let (Some(text), AuditMode::Blocking | AuditMode::BlockingStrict) = (&*event, self.mode) {
             // Boxed: the state of every request would have room for a call.
             let sent = Box::pin(self.sender.send(&[text])).await;
@@ -126,7 +126,7 @@ impl AuditWebhook {
     }
 
     /// Sends queued events and waits for them, with a timeout: then all permits are available.
-    pub async fn drain(&self) {
+    pub(super) async fn drain(&self) {
         self.flush.send_replace(true);
         if tokio::time::timeout(DRAIN_TIMEOUT, self.slots.acquire_many(self.capacity)).await.is_err() {
             tracing::warn!("audit webhook was not drained in time; queued events are lost");

@@ -27,7 +27,7 @@ impl Tokens {
     ///
     /// # Errors
     /// The errors of authenticators that recognized the token, or [`AuthnError::InvalidToken`].
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         token: &str,
         wanted: &[String],

@@ -58,7 +58,7 @@ impl TokenWebhook {
     ///
     /// # Errors
     /// When the kubeconfig cannot be used.
-    pub fn new(
+    pub(crate) fn new(
         kubeconfig: &Path,
         version: TokenReviewVersion,
         ttl: Duration,
@@ -72,7 +72,7 @@ impl TokenWebhook {
     ///
     /// # Errors
     /// [`TokenWebhookError`].
-    pub async fn authenticate(
+    pub(crate) async fn authenticate(
         &self,
         token: &str,
         wanted: &[String],

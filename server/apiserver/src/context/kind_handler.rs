@@ -17,7 +17,7 @@ use plinth_registry::ResourceType;
 pub type Endpoint = fn(Box<Context>, RequestBody) -> Outcome<'static, Response<Body>>;
 /// Fills in what the server allocates for a new or changed object; the parts hold it, and release what the
 /// object had before.
-pub type Allocate =
+pub(super) type Allocate =
     for<'a> fn(&'a Context, Option<&'a Value>, &'a mut Value) -> Outcome<'a, TransactionParts>;
 /// Adds to the errors of an object what its writer may not do.
 pub(crate) type CheckPermissions = for<'a> fn(Write<'a>, &'a mut Vec<Cause>) -> Outcome<'a, ()>;

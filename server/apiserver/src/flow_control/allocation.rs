@@ -11,7 +11,7 @@ const MIN_TARGET: f64 = 0.001;
 
 /// Seat limits of a level by its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeatBounds {
+pub(crate) struct SeatBounds {
     /// Its share of the server's seats (nominal concurrency limit).
     pub nominal: u32,
     /// Seats that it never lends.
@@ -22,7 +22,7 @@ pub struct SeatBounds {
 
 impl SeatBounds {
     /// The limits of a level with `shares` of `all_shares`, in a server with `seats`.
-    pub fn new(
+    pub(crate) fn new(
         seats: u32,
         shares: u32,
         all_shares: u32,
@@ -38,14 +38,14 @@ impl SeatBounds {
     }
 
     /// Initial seats of a level without demand statistics.
-    pub fn initial(&self) -> u32 {
+    pub(crate) fn initial(&self) -> u32 {
         self.nominal - (self.nominal - self.lower) / 2
     }
 }
 
 /// The seats that a level needed, smoothed over time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SeatDemand {
+pub(crate) struct SeatDemand {
     /// High watermark of the last period.
     pub peak: u32,
     /// Average of the last period.
@@ -58,7 +58,7 @@ pub struct SeatDemand {
 
 impl SeatDemand {
     /// Updates with the statistics of a period.
-    pub fn update(&mut self, observed: DemandStats) {
+    pub(crate) fn update(&mut self, observed: DemandStats) {
         let envelope = observed.average + observed.deviation;
         self.peak = observed.peak;
         self.average = observed.average;
@@ -69,7 +69,7 @@ impl SeatDemand {
 
 /// Input of the allocation for one level.
 #[derive(Clone, Copy, Debug)]
-pub struct LevelAllocation {
+pub(crate) struct LevelAllocation {
     /// Limits by configuration.
     pub bounds: SeatBounds,
     /// Seats that its requests took or waited for.
@@ -88,14 +88,14 @@ impl LevelAllocation {
     }
 
     /// Desired seats.
-    pub fn target(&self) -> f64 {
+    pub(crate) fn target(&self) -> f64 {
         f64::from(self.needs()).max(self.demand.smoothed)
     }
 }
 
 /// Divides the sum of the nominal limits among levels. Returns the new limits, and the fraction of the target
 /// that levels within their limits receive.
-pub fn divide(levels: &[LevelAllocation]) -> (Vec<u32>, f64) {
+pub(super) fn divide(levels: &[LevelAllocation]) -> (Vec<u32>, f64) {
     let seats: u32 = levels.iter().map(|c| c.bounds.nominal).fold(0, u32::saturating_add);
     let exempt: u32 =
         levels.iter().filter(|c| c.exempt).map(LevelAllocation::needs).fold(0, u32::saturating_add);

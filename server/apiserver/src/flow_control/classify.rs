@@ -246,7 +246,7 @@ pub(crate) struct FlowSchemaRules {
 
 impl FlowSchemaRules {
     /// Parses the `spec` of a FlowSchema, which has been validated; absent parts match nothing.
-    pub fn read(spec: &Value) -> FlowSchemaRules {
+    pub(super) fn read(spec: &Value) -> FlowSchemaRules {
         let rules = spec.list_at(&["rules"]);
         FlowSchemaRules {
             distinguisher: match spec.str_at(&["distinguisherMethod", "type"]) {
@@ -259,7 +259,7 @@ impl FlowSchemaRules {
     }
 
     /// Whether a request matches the schema.
-    pub fn matches(&self, digest: &RequestDigest<'_>) -> bool {
+    pub(super) fn matches(&self, digest: &RequestDigest<'_>) -> bool {
         self.rules.iter().any(|rule| rule.matches(digest))
     }
 }

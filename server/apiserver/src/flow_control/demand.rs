@@ -20,7 +20,7 @@ pub(crate) struct Demand {
 
 /// Demand of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct DemandStats {
+pub(crate) struct DemandStats {
     /// Average over time.
     pub average: f64,
     /// Standard deviation over time.
@@ -31,19 +31,19 @@ pub struct DemandStats {
 
 impl Demand {
     /// No demand yet.
-    pub fn new(now: Nanos) -> Demand {
+    pub(super) fn new(now: Nanos) -> Demand {
         Demand { seats: 0, since: now, time: 0.0, sum: 0.0, squares: 0.0, peak: 0 }
     }
 
     /// Sets the number of seats requested from now on.
-    pub fn set(&mut self, seats: u32, now: Nanos) {
+    pub(super) fn set(&mut self, seats: u32, now: Nanos) {
         self.integrate(now);
         self.seats = seats;
         self.peak = self.peak.max(seats);
     }
 
     /// The demand since the last reset; starts a new period with the current value.
-    pub fn reset(&mut self, now: Nanos) -> DemandStats {
+    pub(super) fn reset(&mut self, now: Nanos) -> DemandStats {
         self.integrate(now);
         let observed = match self.time > 0.0 {
             true => {

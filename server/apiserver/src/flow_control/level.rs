@@ -229,7 +229,7 @@ impl PriorityLevel {
 
 /// A request that waits for its body; released on drop.
 #[derive(Debug)]
-pub struct LateBody<'a> {
+pub(crate) struct LateBody<'a> {
     late: Option<&'a AtomicU32>,
     seats: u32,
 }

@@ -91,14 +91,14 @@ impl Ticket {
 
 /// The position of a queued request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePosition {
+pub(super) struct QueuePosition {
     queue: usize,
     id: u64,
 }
 
 /// Outcome of an arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Arrival {
+pub(super) enum Arrival {
     /// It executes at once.
     Served(Ticket),
     /// It is queued; [`QueueSet::take_ready`] returns its token when it is dispatched.
@@ -140,7 +140,7 @@ impl<T> Queue<T> {
 
 /// The queues and seats of a level. `T` is the token with which the owner wakes a queued request.
 #[derive(Debug)]
-pub struct QueueSet<T> {
+pub(super) struct QueueSet<T> {
     queuing: Queuing,
     /// Total number of seats.
     limit: u32,
@@ -163,7 +163,7 @@ pub struct QueueSet<T> {
 
 impl<T> QueueSet<T> {
     /// An idle level with that many seats.
-    pub fn new(queuing: Queuing, limit: u32, now: Nanos) -> QueueSet<T> {
+    pub(super) fn new(queuing: Queuing, limit: u32, now: Nanos) -> QueueSet<T> {
         let mut set = QueueSet {
             queuing: Queuing::Reject,
             limit,
@@ -185,7 +185,7 @@ impl<T> QueueSet<T> {
     }
 
     /// Applies a new configuration; queued requests keep their position.
-    pub fn configure(&mut self, queuing: Queuing, now: Nanos) {
+    pub(super) fn configure(&mut self, queuing: Queuing, now: Nanos) {
         self.sync(now);
         if let Queuing::Queue { queues, .. } = queuing {
             while self.queues.len() < queues {
@@ -197,12 +197,12 @@ impl<T> QueueSet<T> {
     }
 
     /// The number of seats.
-    pub fn limit(&self) -> u32 {
+    pub(super) fn limit(&self) -> u32 {
         self.limit
     }
 
     /// Sets the number of seats and dispatches requests.
-    pub fn set_limit(&mut self, limit: u32, now: Nanos) {
+    pub(super) fn set_limit(&mut self, limit: u32, now: Nanos) {
         self.sync(now);
         self.limit = limit;
         self.dispatch(now);
@@ -212,7 +212,7 @@ impl<T> QueueSet<T> {
     ///
     /// # Errors
     /// [`Rejected`] when there is no space.
-    pub fn arrive(
+    pub(super) fn arrive(
         &mut self,
         hash: u64,
         seats: u32,
@@ -253,7 +253,7 @@ impl<T> QueueSet<T> {
     }
 
     /// Releases the seats of a request.
-    pub fn finish(&mut self, ticket: Ticket, now: Nanos) {
+    pub(super) fn finish(&mut self, ticket: Ticket, now: Nanos) {
         self.sync(now);
         self.executing -= 1;
         self.seats_in_use -= ticket.seats;
@@ -271,7 +271,7 @@ impl<T> QueueSet<T> {
     }
 
     /// Removes a queued request. `false` when it is no longer queued: then its ticket has been issued.
-    pub fn leave(&mut self, position: QueuePosition, now: Nanos) -> bool {
+    pub(super) fn leave(&mut self, position: QueuePosition, now: Nanos) -> bool {
         self.sync(now);
         let Some(queue) = self.queues.get_mut(position.queue) else { return false };
         let Some(index) = queue.waiting.iter().position(|w| w.id == position.id) else { return false };
@@ -304,12 +304,12 @@ impl<T> QueueSet<T> {
 
     /// Queued requests.
     #[cfg(test)]
-    pub fn waiting(&self) -> u32 {
+    pub(super) fn waiting(&self) -> u32 {
         self.waiting
     }
 
     /// The queues, for listing.
-    pub fn dump(&self) -> Vec<QueueDump> {
+    pub(super) fn dump(&self) -> Vec<QueueDump> {
         let dump = |queue: &Queue<T>| QueueDump {
             waiting: queue.waiting.len(),
             executing: queue.executing,
@@ -322,19 +322,19 @@ impl<T> QueueSet<T> {
     }
 
     /// The queued requests: queue, place in it, seats and token.
-    pub fn queued(&self) -> impl Iterator<Item = (usize, usize, u32, &T)> {
+    pub(super) fn queued(&self) -> impl Iterator<Item = (usize, usize, u32, &T)> {
         self.queues.iter().enumerate().flat_map(|(at, queue)| {
             queue.waiting.iter().enumerate().map(move |(place, w)| (at, place, w.seats, &w.token))
         })
     }
 
     /// Length of the queue of that position.
-    pub fn length_at(&self, position: QueuePosition) -> usize {
+    pub(super) fn length_at(&self, position: QueuePosition) -> usize {
         self.queues.get(position.queue).map_or(0, |queue| queue.waiting.len())
     }
 
     /// Whether no request is queued or executing.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.executing == 0 && self.waiting == 0
     }
 

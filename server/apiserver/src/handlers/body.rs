@@ -26,7 +26,7 @@ const LATE_AFTER: Duration = Duration::from_millis(500);
 
 /// The object in the body of a create or update. The first attempt of a write takes the decoded tree, another
 /// one decodes the body again, so that no tree is cloned for an attempt that seldom comes.
-pub struct ObjectBody<'a> {
+pub(crate) struct ObjectBody<'a> {
     cx: &'a Context,
     bytes: Bytes,
     tree: Option<Value>,
@@ -37,7 +37,7 @@ impl ObjectBody<'_> {
     ///
     /// # Errors
     /// Those of [`read`]; 400 when it cannot be decoded or has another kind, 415 for another media type.
-    pub async fn read(cx: &Context, incoming: RequestBody) -> Result<ObjectBody<'_>, ApiError> {
+    pub(crate) async fn read(cx: &Context, incoming: RequestBody) -> Result<ObjectBody<'_>, ApiError> {
         let bytes = read(cx, incoming).await?;
         let decoded = ObjectBody::decode(cx, &bytes)?;
         // The decoder of custom resources has applied defaults.
@@ -47,7 +47,7 @@ impl ObjectBody<'_> {
     }
 
     /// The decoded object, until it is taken.
-    pub fn tree(&self) -> &Value {
+    pub(crate) fn tree(&self) -> &Value {
         self.tree.as_ref().unwrap_or(&Value::Null)
     }
 
@@ -55,7 +55,7 @@ impl ObjectBody<'_> {
     ///
     /// # Errors
     /// None that [`read`](ObjectBody::read) did not answer.
-    pub fn take(&mut self) -> Result<Value, ApiError> {
+    pub(crate) fn take(&mut self) -> Result<Value, ApiError> {
         match self.tree.take() {
             Some(tree) => Ok(tree),
             None => ObjectBody::decode(self.cx, &self.bytes).map(|decoded| decoded.tree),
@@ -73,7 +73,11 @@ impl ObjectBody<'_> {
 ///
 /// # Errors
 /// Those of [`ObjectBody::read`].
-pub async fn read_as(cx: &Context, incoming: RequestBody, kind: (&GVK, TypeId)) -> Result<Value, ApiError> {
+pub(crate) async fn read_as(
+    cx: &Context,
+    incoming: RequestBody,
+    kind: (&GVK, TypeId),
+) -> Result<Value, ApiError> {
     read_as_either(cx, incoming, kind, None).await
 }
 
@@ -118,7 +122,7 @@ struct Decoded {
 /// # Errors
 /// 413 when it is too long, 408 when it takes too long, 429 when too many bodies are late, 400 when the
 /// client disconnects.
-pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
     let limit = cx.server.limits.body;
     // A body with an excessive Content-Length is not read; but an HTTP/1 client reads no response before it
     // has sent everything.
@@ -156,7 +160,7 @@ pub async fn read(cx: &Context, body: RequestBody) -> Result<Bytes, ApiError> {
 ///
 /// # Errors
 /// 415.
-pub fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiError> {
+pub(crate) fn content_type(cx: &Context, accepts: Accepts) -> Result<ContentType, ApiError> {
     negotiate::content_type(cx.header(CONTENT_TYPE), accepts).map_err(|e| match accepts {
         // Upstream refuses a patch before it reaches the handler.
         Accepts::Patch => ApiError::new(415, Reason::UnsupportedMediaType, "415: Unsupported Media Type")
@@ -226,7 +230,7 @@ pub(crate) fn object_encoding(cx: &Context, accepts: Accepts) -> Result<Encoding
 }
 
 /// Why a body could not be decoded.
-pub enum BodyDecodeError {
+pub(crate) enum BodyDecodeError {
     /// Its type could not be determined.
     Unrecognized(String),
     /// It does not match the expected type.
@@ -237,7 +241,7 @@ pub enum BodyDecodeError {
 
 impl BodyDecodeError {
     /// 400 with the message alone.
-    pub fn plain(self) -> ApiError {
+    pub(crate) fn plain(self) -> ApiError {
         match self {
             BodyDecodeError::Unrecognized(what) | BodyDecodeError::Invalid(what) => {
                 ApiError::bad_request(what)
@@ -252,7 +256,7 @@ impl BodyDecodeError {
 ///
 /// # Errors
 /// [`BodyDecodeError`].
-pub fn parse<'g>(
+pub(crate) fn parse<'g>(
     bytes: &[u8],
     encoding: Encoding,
     schema: &Schema,

@@ -37,7 +37,7 @@ impl DeleteOptions {
     ///
     /// # Errors
     /// 400 when they cannot be decoded, 422 when they are invalid.
-    pub async fn of(cx: &Context, incoming: RequestBody) -> Result<DeleteOptions, ApiError> {
+    pub(crate) async fn of(cx: &Context, incoming: RequestBody) -> Result<DeleteOptions, ApiError> {
         let bytes = body::read(cx, incoming).await?;
         let options = match bytes.is_empty() {
             true => DeleteOptions {
@@ -147,7 +147,7 @@ impl DeleteOptions {
     }
 
     /// Whether it is a dry run.
-    pub fn is_dry_run(&self) -> bool {
+    pub(crate) fn is_dry_run(&self) -> bool {
         !self.dry_run.is_empty()
     }
 

@@ -83,14 +83,14 @@ fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
 
 /// ConnectionSettings shared by all connections.
 #[derive(Clone, Copy, Debug)]
-pub struct ConnectionSettings {
+pub(super) struct ConnectionSettings {
     streams: u32,
     goaway_chance: f64,
 }
 
 impl ConnectionSettings {
     /// The settings of these options.
-    pub fn new(options: &HttpOptions) -> ConnectionSettings {
+    pub(super) fn new(options: &HttpOptions) -> ConnectionSettings {
         let streams = match options.http2_max_streams_per_connection {
             0 => STREAMS,
             streams => streams,
@@ -108,7 +108,7 @@ impl ConnectionSettings {
 }
 
 /// An accepted connection with its resources.
-pub struct AcceptedConnection {
+pub(super) struct AcceptedConnection {
     /// Its slot in the connection limits.
     pub slot: ConnectionSlot,
     /// Ready when its half-open slot is given to another connection.
@@ -209,7 +209,7 @@ async fn answer(
 }
 
 /// Serves a connection to its end. `after_upgrade` is moved into the connection when it is upgraded.
-pub async fn serve(
+pub(super) async fn serve(
     stream: TcpStream,
     accepted: AcceptedConnection,
     tls: TlsAcceptor,

@@ -37,7 +37,7 @@ pub(crate) struct Scan {
 }
 
 /// Selects objects by key and header; `None` selects all.
-pub type Filter<'s> = Option<&'s dyn Fn(&[u8], &Header<'_>) -> bool>;
+pub(crate) type Filter<'s> = Option<&'s dyn Fn(&[u8], &Header<'_>) -> bool>;
 
 /// The objects of a scan.
 enum ScanSource {
@@ -86,7 +86,7 @@ impl ScanSource {
 
 impl Scan {
     /// Scans all objects of a range.
-    pub fn over(
+    pub(crate) fn over(
         reader: Arc<ObjectReader>,
         resource: Arc<ResourceType>,
         snapshot: &Snapshot,
@@ -118,12 +118,12 @@ impl Scan {
     }
 
     /// Adds the headers of all scanned objects to the header index.
-    pub fn fill(&mut self, filling: Option<IndexBuilder>) {
+    pub(crate) fn fill(&mut self, filling: Option<IndexBuilder>) {
         self.filling = filling;
     }
 
     /// The revision that is read.
-    pub fn revision(&self) -> Revision {
+    pub(crate) fn revision(&self) -> Revision {
         self.revision
     }
 
@@ -133,7 +133,7 @@ impl Scan {
     }
 
     /// Objects scanned so far, selected or not.
-    pub fn scanned(&self) -> u64 {
+    pub(crate) fn scanned(&self) -> u64 {
         self.scanned
     }
 
@@ -144,7 +144,7 @@ impl Scan {
     /// # Errors
     /// 500 when a value cannot be decoded or converted; 410 when the revision has been compacted while the
     /// scan was suspended.
-    pub fn for_each(
+    pub(crate) fn for_each(
         &mut self,
         filter: Filter<'_>,
         mut each: impl FnMut(&[u8], &[u8], Revision) -> Result<bool, ApiError>,
@@ -226,7 +226,7 @@ impl Scan {
 
     /// Releases the snapshot and everything that can be read again. The scan can be resumed while its
     /// revision is retained.
-    pub fn suspend(&mut self) {
+    pub(crate) fn suspend(&mut self) {
         let undone = self.converted.front().map(|(record, _)| record.key.clone());
         self.scanned -= self.converted.len() as u64;
         self.converted.clear();

@@ -16,15 +16,15 @@ use plinth_etcd::wire::ResponseHeader;
 type Keys = BTreeMap<Bytes, KeyValue>;
 
 /// The text of an error.
-pub type Refused = &'static str;
+pub(crate) type Refused = &'static str;
 
-pub const COMPACTED: Refused = "etcdserver: mvcc: required revision has been compacted";
-pub const FUTURE: Refused = "etcdserver: mvcc: required revision is a future revision";
+pub(crate) const COMPACTED: Refused = "etcdserver: mvcc: required revision has been compacted";
+pub(crate) const FUTURE: Refused = "etcdserver: mvcc: required revision is a future revision";
 const KEY_NOT_FOUND: Refused = "etcdserver: key not found";
 const LEASE_NOT_FOUND: Refused = "etcdserver: requested lease not found";
 
 /// All states of a store.
-pub struct Model {
+pub(crate) struct Model {
     /// The states after each revision, the first being that of an empty store at revision 1.
     states: Vec<Keys>,
     /// The events of each revision.
@@ -59,12 +59,12 @@ impl Running {
 }
 
 impl Model {
-    pub fn new() -> Model {
+    pub(crate) fn new() -> Model {
         let states = vec![Keys::new(), Keys::new()];
         Model { states, events: Vec::new(), compacted: -1, leases: BTreeMap::new() }
     }
 
-    pub fn revision(&self) -> i64 {
+    pub(crate) fn revision(&self) -> i64 {
         self.states.len() as i64 - 1
     }
 
@@ -80,25 +80,25 @@ impl Model {
         self.revision()
     }
 
-    pub fn put(&mut self, request: &PutRequest) -> Result<PutResponse, Refused> {
+    pub(crate) fn put(&mut self, request: &PutRequest) -> Result<PutResponse, Refused> {
         let mut running = self.running();
         let response = self.run_put(&mut running, request)?;
         self.finish(running);
         Ok(response)
     }
 
-    pub fn delete(&mut self, request: &DeleteRangeRequest) -> DeleteRangeResponse {
+    pub(crate) fn delete(&mut self, request: &DeleteRangeRequest) -> DeleteRangeResponse {
         let mut running = self.running();
         let response = Model::run_delete(&mut running, request);
         self.finish(running);
         response
     }
 
-    pub fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Refused> {
+    pub(crate) fn range(&self, request: &RangeRequest) -> Result<RangeResponse, Refused> {
         self.run_range(&self.running(), request)
     }
 
-    pub fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Refused> {
+    pub(crate) fn txn(&mut self, request: &TxnRequest) -> Result<TxnResponse, Refused> {
         let before = self.running().keys;
         let mut running = self.running();
         let mut response = self.run_txn(&before, &mut running, request)?;
@@ -107,7 +107,7 @@ impl Model {
         Ok(response)
     }
 
-    pub fn compact(&mut self, revision: i64) -> Result<(), Refused> {
+    pub(crate) fn compact(&mut self, revision: i64) -> Result<(), Refused> {
         if revision <= self.compacted {
             return Err(COMPACTED);
         }
@@ -118,7 +118,7 @@ impl Model {
         Ok(())
     }
 
-    pub fn revoke(&mut self, id: i64) -> Result<(), Refused> {
+    pub(crate) fn revoke(&mut self, id: i64) -> Result<(), Refused> {
         self.leases.remove(&id).ok_or(LEASE_NOT_FOUND)?;
         let mut running = self.running();
         let attached: Vec<Bytes> =

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::support::Client;
 
 /// A member of etcd with data of its own, killed on drop.
-pub struct RealEtcd {
+pub(crate) struct RealEtcd {
     process: Child,
     address: String,
     _dir: TempDir,
@@ -22,7 +22,7 @@ fn free_address() -> String {
 
 impl RealEtcd {
     /// Starts etcd; none when no program is named.
-    pub fn start() -> Option<RealEtcd> {
+    pub(crate) fn start() -> Option<RealEtcd> {
         let program = std::env::var_os("PLINTH_ETCD")?;
         let dir = tempfile::tempdir().unwrap();
         let (address, peers) = (free_address(), free_address());
@@ -42,7 +42,7 @@ impl RealEtcd {
     }
 
     /// A client, once it serves.
-    pub async fn client(&mut self) -> Client {
+    pub(crate) async fn client(&mut self) -> Client {
         loop {
             assert!(self.process.try_wait().unwrap().is_none(), "etcd has ended");
             if let Some(client) = Client::connect(&format!("http://{}", self.address)).await {

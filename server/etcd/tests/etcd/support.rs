@@ -40,7 +40,7 @@ fn options(flags: &[&str]) -> EtcdOptions {
 }
 
 /// A server in a temporary directory, or one that the test owns.
-pub struct TestServer {
+pub(crate) struct TestServer {
     pub address: SocketAddr,
     /// The addresses of `--listen-metrics-urls`.
     pub metrics: Vec<SocketAddr>,
@@ -50,7 +50,7 @@ pub struct TestServer {
 
 impl TestServer {
     /// Starts a server on the store in `dir`.
-    pub async fn start(dir: &Path, flags: &[&str]) -> TestServer {
+    pub(crate) async fn start(dir: &Path, flags: &[&str]) -> TestServer {
         let server = Server::start(&options(flags), dir).await.unwrap();
         let (address, metrics) = (server.addresses()[0], server.metrics_addresses());
         let (stop, stopped) = oneshot::channel();
@@ -62,31 +62,31 @@ impl TestServer {
     }
 
     /// The error of a server that does not start with these flags.
-    pub async fn refused(dir: &Path, flags: &[&str]) -> String {
+    pub(crate) async fn refused(dir: &Path, flags: &[&str]) -> String {
         let started = Server::start(&options(flags), dir).await;
         started.err().expect("it does not start").to_string()
     }
 
     /// A client with a connection of its own.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         Client::of(endpoint.connect().await.unwrap())
     }
 
     /// A client with an address of its own.
-    pub async fn client_from(&self, address: IpAddr) -> Client {
+    pub(crate) async fn client_from(&self, address: IpAddr) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         Client::of(endpoint.local_address(Some(address)).connect().await.unwrap())
     }
 
     /// A client that takes no bytes of responses.
-    pub async fn client_without_window(&self) -> Client {
+    pub(crate) async fn client_without_window(&self) -> Client {
         let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
         Client::of(endpoint.initial_stream_window_size(0).connect().await.unwrap())
     }
 
     /// A client over TLS, with a certificate of its own or none.
-    pub async fn tls_client(
+    pub(crate) async fn tls_client(
         &self,
         authority: &str,
         identity: Option<Identity>,
@@ -101,14 +101,14 @@ impl TestServer {
     }
 
     /// Stops it and closes the store.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         self.serving.take().unwrap().await.unwrap().unwrap();
     }
 }
 
 /// A server in a new temporary directory.
-pub async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Client) {
+pub(crate) async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Client) {
     let dir = tempfile::tempdir().unwrap();
     let server = TestServer::start(dir.path(), flags).await;
     let client = server.client().await;
@@ -117,7 +117,7 @@ pub async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Client) {
 
 /// Calls of etcd's services over one connection.
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     channel: Channel,
     token: Option<String>,
 }
@@ -128,12 +128,12 @@ impl Client {
     }
 
     /// The same connection for requests with a token.
-    pub fn with_token(&self, token: &str) -> Client {
+    pub(crate) fn with_token(&self, token: &str) -> Client {
         Client { channel: self.channel.clone(), token: Some(token.to_owned()) }
     }
 
     /// The token of its requests.
-    pub fn token(&self) -> Option<&str> {
+    pub(crate) fn token(&self) -> Option<&str> {
         self.token.as_deref()
     }
 
@@ -146,18 +146,18 @@ impl Client {
     }
 
     /// A client of a server at `url`, if there is one.
-    pub async fn connect(url: &str) -> Option<Client> {
+    pub(crate) async fn connect(url: &str) -> Option<Client> {
         Endpoint::from_shared(url.to_owned()).unwrap().connect().await.ok().map(Client::of)
     }
 
     /// Whether it answers reads.
-    pub async fn is_ready(&self) -> bool {
+    pub(crate) async fn is_ready(&self) -> bool {
         let request = RangeRequest { key: bytes("a"), ..RangeRequest::default() };
         self.range(request).await.is_ok()
     }
 
     /// Calls a method such as `KV/Range`.
-    pub async fn call<Req, Resp>(&self, method: &str, request: Req) -> Result<Resp, Status>
+    pub(crate) async fn call<Req, Resp>(&self, method: &str, request: Req) -> Result<Resp, Status>
     where
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Opens a stream such as `Watch/Watch`; requests are sent through the channel.
-    pub async fn stream<Req, Resp>(&self, method: &str) -> (mpsc::Sender<Req>, Streaming<Resp>)
+    pub(crate) async fn stream<Req, Resp>(&self, method: &str) -> (mpsc::Sender<Req>, Streaming<Resp>)
     where
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Calls a method whose answer is a stream.
-    pub async fn parts<Req, Resp>(&self, method: &str, request: Req) -> Result<Streaming<Resp>, Status>
+    pub(crate) async fn parts<Req, Resp>(&self, method: &str, request: Req) -> Result<Streaming<Resp>, Status>
     where
         Req: Message + Send + Sync + 'static,
         Resp: Message + Default + Send + Sync + 'static,
@@ -206,32 +206,32 @@ impl Client {
         Ok(grpc.server_streaming(self.request(request), path, codec).await?.into_inner())
     }
 
-    pub async fn put(&self, key: &str, value: &str) -> PutResponse {
+    pub(crate) async fn put(&self, key: &str, value: &str) -> PutResponse {
         self.call("KV/Put", put(key, value)).await.unwrap()
     }
 
-    pub async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
+    pub(crate) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
         self.call("KV/Range", request).await
     }
 
-    pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+    pub(crate) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
         self.call("KV/Txn", request).await
     }
 
     /// The newest state of a key.
-    pub async fn get(&self, key: &str) -> Option<KeyValue> {
+    pub(crate) async fn get(&self, key: &str) -> Option<KeyValue> {
         let request = RangeRequest { key: bytes(key), ..RangeRequest::default() };
         self.range(request).await.unwrap().kvs.pop()
     }
 
     /// Every key.
-    pub async fn all(&self) -> RangeResponse {
+    pub(crate) async fn all(&self) -> RangeResponse {
         let all = RangeRequest { key: bytes("\0"), range_end: bytes("\0"), ..RangeRequest::default() };
         self.range(all).await.unwrap()
     }
 
     /// A watch stream.
-    pub async fn watch(&self) -> WatchClient {
+    pub(crate) async fn watch(&self) -> WatchClient {
         let (requests, sent) = mpsc::channel(1 << 14);
         let client = self.clone();
         let opening = tokio::spawn(async move { client.open("Watch/Watch", sent).await });
@@ -240,24 +240,24 @@ impl Client {
 }
 
 /// A watch stream of a client.
-pub struct WatchClient {
+pub(crate) struct WatchClient {
     pub requests: mpsc::Sender<WatchRequest>,
     opening: Option<JoinHandle<Streaming<WatchResponse>>>,
     responses: Option<Streaming<WatchResponse>>,
 }
 
 impl WatchClient {
-    pub async fn send(&self, request: watch_request::Request) {
+    pub(crate) async fn send(&self, request: watch_request::Request) {
         self.requests.send(WatchRequest { request: Some(request) }).await.unwrap();
     }
 
     /// Creates a watch and returns the answer.
-    pub async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
+    pub(crate) async fn create(&mut self, request: WatchCreateRequest) -> WatchResponse {
         self.send(watch_request::Request::Create(request)).await;
         self.next().await
     }
 
-    pub async fn next(&mut self) -> WatchResponse {
+    pub(crate) async fn next(&mut self) -> WatchResponse {
         if let Some(opening) = self.opening.take() {
             self.responses = Some(opening.await.unwrap());
         }
@@ -274,14 +274,14 @@ fn path(method: &str) -> PathAndQuery {
     PathAndQuery::try_from(path).unwrap()
 }
 
-pub fn bytes(text: &str) -> Bytes {
+pub(crate) fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-pub fn put(key: &str, value: &str) -> PutRequest {
+pub(crate) fn put(key: &str, value: &str) -> PutRequest {
     PutRequest { key: bytes(key), value: bytes(value), ..PutRequest::default() }
 }
 
-pub fn op(request: Request) -> RequestOp {
+pub(crate) fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }

@@ -29,40 +29,40 @@ use tonic::{Code, Status};
 use crate::support::{bytes, put, server, Client, TestServer};
 
 /// Cheap hashes.
-pub const FLAGS: [&str; 2] = ["--bcrypt-cost", "4"];
+pub(crate) const FLAGS: [&str; 2] = ["--bcrypt-cost", "4"];
 const DENIED: &str = "etcdserver: permission denied";
 const NO_USER: &str = "etcdserver: user name is empty";
 
-pub type Changed = Result<HeaderResponse, Status>;
+pub(crate) type Changed = Result<HeaderResponse, Status>;
 
-pub async fn add_user(client: &Client, name: &str, password: &str) -> Changed {
+pub(crate) async fn add_user(client: &Client, name: &str, password: &str) -> Changed {
     let request = UserAddRequest { name: name.to_owned(), password: password.to_owned(), options: None };
     client.call("Auth/UserAdd", request).await
 }
 
-pub async fn by_name(client: &Client, method: &str, name: &str) -> Changed {
+pub(crate) async fn by_name(client: &Client, method: &str, name: &str) -> Changed {
     client.call(method, NameRequest { name: name.to_owned() }).await
 }
 
-pub async fn grant_role(client: &Client, user: &str, role: &str) -> Changed {
+pub(crate) async fn grant_role(client: &Client, user: &str, role: &str) -> Changed {
     let request = UserRoleRequest { user: user.to_owned(), role: role.to_owned() };
     client.call("Auth/UserGrantRole", request).await
 }
 
-pub async fn grant(client: &Client, role: &str, perm_type: i32, key: &str, end: &str) -> Changed {
+pub(crate) async fn grant(client: &Client, role: &str, perm_type: i32, key: &str, end: &str) -> Changed {
     let permission = Permission { perm_type, key: bytes(key), range_end: bytes(end) };
     let request = GrantPermissionRequest { name: role.to_owned(), permission: Some(permission) };
     client.call("Auth/RoleGrantPermission", request).await
 }
 
-pub async fn token(client: &Client, name: &str, password: &str) -> Result<String, Status> {
+pub(crate) async fn token(client: &Client, name: &str, password: &str) -> Result<String, Status> {
     let request = AuthenticateRequest { name: name.to_owned(), password: password.to_owned() };
     let answer: AuthenticateResponse = client.call("Auth/Authenticate", request).await?;
     Ok(answer.token)
 }
 
 /// A client with the token of a user.
-pub async fn user(client: &Client, name: &str, password: &str) -> Client {
+pub(crate) async fn user(client: &Client, name: &str, password: &str) -> Client {
     client.with_token(&token(client, name, password).await.unwrap())
 }
 
@@ -70,26 +70,26 @@ async fn status(client: &Client) -> AuthStatusResponse {
     client.call("Auth/AuthStatus", Empty {}).await.unwrap()
 }
 
-pub async fn try_put(client: &Client, key: &str) -> Result<PutResponse, Status> {
+pub(crate) async fn try_put(client: &Client, key: &str) -> Result<PutResponse, Status> {
     client.call("KV/Put", put(key, "v")).await
 }
 
-pub async fn try_get(client: &Client, key: &str, end: &str) -> Result<RangeResponse, Status> {
+pub(crate) async fn try_get(client: &Client, key: &str, end: &str) -> Result<RangeResponse, Status> {
     client.range(RangeRequest { key: bytes(key), range_end: bytes(end), ..RangeRequest::default() }).await
 }
 
-pub fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
+pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, text: &str) {
     let status = answer.expect_err(text);
     assert_eq!((status.code(), status.message()), (code, text));
 }
 
-pub fn denied<T: std::fmt::Debug>(answer: Result<T, Status>) {
+pub(crate) fn denied<T: std::fmt::Debug>(answer: Result<T, Status>) {
     refused(answer, Code::PermissionDenied, DENIED);
 }
 
 /// A server with authentication, with root, and with a user who may read `a/`, write `b/`, and do both with
 /// `c`.
-pub async fn guarded() -> (tempfile::TempDir, TestServer, Client, Client, Client) {
+pub(crate) async fn guarded() -> (tempfile::TempDir, TestServer, Client, Client, Client) {
     let (dir, server, client) = server(&FLAGS).await;
     add_user(&client, "root", "secret").await.unwrap();
     grant_role(&client, "root", "root").await.unwrap();

@@ -1,6 +1,6 @@
 //! Kinds of `admissionregistration.k8s.io`.
 
-pub mod environment;
+pub(crate) mod environment;
 pub(crate) mod expressions;
 pub(crate) mod match_resources;
 pub(crate) mod mutating_admission_policy;

@@ -109,7 +109,7 @@ impl PartError {
 
 impl Part<'_> {
     /// Runs rows on the part.
-    pub fn check(&self, checks: &[Check]) {
+    pub(crate) fn check(&self, checks: &[Check]) {
         run(checks, self);
     }
 }

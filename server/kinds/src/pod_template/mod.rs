@@ -9,7 +9,7 @@ pub(crate) mod env;
 pub(crate) mod file_paths;
 pub(crate) mod handler;
 mod pod_context;
-pub mod scheduling;
+pub(crate) mod scheduling;
 pub(crate) mod security;
 pub(crate) mod volume;
 pub(crate) mod volume_paths;

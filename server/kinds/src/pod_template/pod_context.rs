@@ -24,7 +24,7 @@ pub(crate) struct PodContext<'a> {
 
 impl<'a> PodContext<'a> {
     /// The context of the containers of a spec.
-    pub fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> PodContext<'a> {
+    pub(crate) fn of(spec: &'a Value, volumes: HashMap<&'a str, &'a Value>) -> PodContext<'a> {
         let claims = list(spec, "resourceClaims").iter().map(|claim| text(claim, "name"));
         PodContext {
             volumes,
@@ -38,7 +38,7 @@ impl<'a> PodContext<'a> {
 
     /// The context of ephemeral containers, which are added to a running pod: its volumes have been
     /// validated.
-    pub fn of_running(pod: &'a Value) -> Option<PodContext<'a>> {
+    pub(crate) fn of_running(pod: &'a Value) -> Option<PodContext<'a>> {
         let spec = pod.get("spec")?;
         let volumes = list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
         Some(PodContext::of(spec, volumes))

@@ -130,19 +130,19 @@ fn times_by_table() {
 
 /// Keys that OpenSSL made, in every form that upstream reads.
 pub(super) mod forms {
-    pub const P256_SEC1: &str = include_str!("testdata/p256-sec1.pem");
-    pub const P256_PKCS8: &str = include_str!("testdata/p256-pkcs8.pem");
-    pub const P256_PUBLIC: &str = include_str!("testdata/p256-public.pem");
-    pub const P384_SEC1: &str = include_str!("testdata/p384-sec1.pem");
-    pub const P521_SEC1: &str = include_str!("testdata/p521-sec1.pem");
-    pub const P521_PKCS8: &str = include_str!("testdata/p521-pkcs8.pem");
-    pub const P521_PUBLIC: &str = include_str!("testdata/p521-public.pem");
-    pub const P521_PUBLIC_ID: &str = "e4MvNqQAd-V7OIXSX1bbq61d-GUy_CPG9Zf-LX4UIXI";
-    pub const RSA_PKCS1: &str = include_str!("testdata/rsa-pkcs1.pem");
-    pub const RSA_PKCS8: &str = include_str!("testdata/rsa-pkcs8.pem");
-    pub const RSA_PUBLIC: &str = include_str!("testdata/rsa-public.pem");
-    pub const RSA_PUBLIC_ID: &str = "CKFpOE04-KVZmucoGV7v38Uouy0LhOXFb6IrJo8hN7I";
-    pub const P256_PUBLIC_ID: &str = "w55J8sXQ4xaqhA7Csb8Wc7SHMfDKIcC6MtUIEqcZkZQ";
+    pub(crate) const P256_SEC1: &str = include_str!("testdata/p256-sec1.pem");
+    pub(crate) const P256_PKCS8: &str = include_str!("testdata/p256-pkcs8.pem");
+    pub(crate) const P256_PUBLIC: &str = include_str!("testdata/p256-public.pem");
+    pub(crate) const P384_SEC1: &str = include_str!("testdata/p384-sec1.pem");
+    pub(crate) const P521_SEC1: &str = include_str!("testdata/p521-sec1.pem");
+    pub(crate) const P521_PKCS8: &str = include_str!("testdata/p521-pkcs8.pem");
+    pub(crate) const P521_PUBLIC: &str = include_str!("testdata/p521-public.pem");
+    pub(crate) const P521_PUBLIC_ID: &str = "e4MvNqQAd-V7OIXSX1bbq61d-GUy_CPG9Zf-LX4UIXI";
+    pub(crate) const RSA_PKCS1: &str = include_str!("testdata/rsa-pkcs1.pem");
+    pub(crate) const RSA_PKCS8: &str = include_str!("testdata/rsa-pkcs8.pem");
+    pub(crate) const RSA_PUBLIC: &str = include_str!("testdata/rsa-public.pem");
+    pub(crate) const RSA_PUBLIC_ID: &str = "CKFpOE04-KVZmucoGV7v38Uouy0LhOXFb6IrJo8hN7I";
+    pub(crate) const P256_PUBLIC_ID: &str = "w55J8sXQ4xaqhA7Csb8Wc7SHMfDKIcC6MtUIEqcZkZQ";
 }
 
 fn file(text: &str) -> tempfile::NamedTempFile {

@@ -61,7 +61,7 @@ const PREFIX: &str = "pod-security.kubernetes.io/";
 impl NamespacePolicy {
     /// The policy of the labels over the default, and its errors. An invalid enforce level is the strictest
     /// one, an invalid warn level is none.
-    pub fn of<'a>(
+    pub(super) fn of<'a>(
         default: &NamespacePolicy,
         labels: impl Fn(&str) -> Option<&'a str>,
     ) -> (NamespacePolicy, Vec<Cause>) {

@@ -50,7 +50,7 @@ pub(super) struct Denial {
 
 impl Denial {
     /// A denial because of an error.
-    pub fn error(message: String) -> Denial {
+    pub(super) fn error(message: String) -> Denial {
         Denial { index: 0, message, reason: Reason::Invalid }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct ParamKind {
 
 impl ParamKind {
     /// Reads the spec of a policy; `None` when it has no parameters.
-    pub fn read(spec: &Value) -> Option<ParamKind> {
+    pub(super) fn read(spec: &Value) -> Option<ParamKind> {
         let kind = spec.get("paramKind").filter(|kind| !kind.is_null())?;
         let text = |key: &str| kind.str_at(&[key]).unwrap_or_default().to_owned();
         Some(ParamKind { api_version: text("apiVersion"), kind: text("kind") })
@@ -32,7 +32,7 @@ impl ParamKind {
     ///
     /// # Errors
     /// With upstream's message, when it is not served.
-    pub fn resource(&self, call: &Call<'_>) -> Result<Arc<ResourceType>, String> {
+    pub(super) fn resource(&self, call: &Call<'_>) -> Result<Arc<ResourceType>, String> {
         let is_it = |r: &&Arc<ResourceType>| {
             r.api_version == self.api_version.as_str()
                 && r.row.kind == self.kind.as_str()

@@ -170,19 +170,19 @@ pub(crate) struct Count {
 
 impl Count {
     /// Zero usage of the resources that the quota's spec limits.
-    pub fn new(quota: Value) -> Count {
+    pub(crate) fn new(quota: Value) -> Count {
         let hard = ResourceList::of(quota.at(&["spec", "hard"]));
         let zero = plinth_codec::quantity::Quantity::ZERO;
         Count { used: ResourceList(hard.0.into_keys().map(|name| (name, zero)).collect()), quota }
     }
 
     /// Whether objects of a resource can have usage that the quota limits.
-    pub fn is_about(&self, counted: Counted<'_>) -> bool {
+    pub(crate) fn is_about(&self, counted: Counted<'_>) -> bool {
         self.used.0.keys().any(|name| usage::is_about(counted, name))
     }
 
     /// Counts an object.
-    pub fn add(&mut self, counted: Counted<'_>, object: &Value) {
+    pub(crate) fn add(&mut self, counted: Counted<'_>, object: &Value) {
         if !usage::in_scope(&self.quota, counted, object) {
             return;
         }
@@ -194,7 +194,7 @@ impl Count {
     }
 
     /// The quota with the counted usage.
-    pub fn finish(self) -> Value {
+    pub(crate) fn finish(self) -> Value {
         let mut quota = self.quota;
         let hard = quota.at(&["spec", "hard"]).cloned();
         if let (Some(hard), Some(status)) = (hard, quota.object_at_mut(&["status"])) {

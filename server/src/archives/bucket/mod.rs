@@ -34,7 +34,7 @@ use tokio::sync::watch;
 
 use self::http::PART;
 use self::list::{ListPage, ListRequest};
-pub use self::settings::SettingsError;
+pub(super) use self::settings::SettingsError;
 
 /// What URLs of buckets begin with.
 pub(super) const SCHEME: &str = "s3://";

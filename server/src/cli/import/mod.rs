@@ -5,7 +5,7 @@ mod for_etcd;
 mod options;
 mod target;
 
-pub use error::ImportCommandError;
+pub(super) use error::ImportCommandError;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ struct KineOptions {
 ///
 /// # Errors
 /// See [`ImportCommandError`]; no directory was created then.
-pub fn run(command: ImportCommand) -> Result<(), ImportCommandError> {
+pub(super) fn run(command: ImportCommand) -> Result<(), ImportCommandError> {
     let runtime = serve::runtime()?;
     match command.source {
         ImportSource::Snapshot(options) if options.for_etcd => for_etcd::run(&options),

@@ -42,7 +42,7 @@ const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When it cannot start; the error text is one line for users.
-pub fn run<E: From<ServeError>>(
+pub(super) fn run<E: From<ServeError>>(
     options: ServeOptions,
     on_ready: impl FnOnce(&Running) -> Result<(), E>,
 ) -> Result<(), E> {

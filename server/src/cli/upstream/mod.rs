@@ -13,8 +13,8 @@ use std::marker::PhantomData;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
-pub use self::etcd::Etcd;
-pub use self::kube_apiserver::KubeApiserver;
+pub(super) use self::etcd::Etcd;
+pub(super) use self::kube_apiserver::KubeApiserver;
 use self::Outcome::{Ignored, Only, Refused, Warned};
 use self::Takes::{Switch, Value};
 

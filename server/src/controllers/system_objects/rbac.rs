@@ -20,7 +20,7 @@ use plinth_storage::decode_object;
 ///
 /// # Errors
 /// When they cannot be read or written.
-pub async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
+pub(super) async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
     let expected = objects();
     let keys: Vec<Vec<u8>> =
         expected.iter().map(|e| object_key(&resource_prefix(GROUP, e.plural), e.namespace, e.name)).collect();

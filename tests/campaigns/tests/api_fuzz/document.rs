@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// One method of one path.
 #[derive(Debug, Clone)]
-pub struct Operation {
+pub(super) struct Operation {
     pub method: Method,
     /// With its variables in braces: `/api/v1/namespaces/{namespace}/pods/{name}`.
     pub path: String,
@@ -24,14 +24,14 @@ pub struct Operation {
 
 /// All documents in one.
 #[derive(Debug, Default)]
-pub struct Document {
+pub(super) struct Document {
     pub operations: Vec<Operation>,
     schemas: HashMap<String, Value>,
 }
 
 impl Document {
     /// Reads every document that the index names.
-    pub async fn read(connection: &mut Connection) -> Document {
+    pub(super) async fn read(connection: &mut Connection) -> Document {
         let mut document = Document::default();
         let index = json(connection, "/openapi/v3").await;
         let paths = index["paths"].as_object().expect("paths of the index");
@@ -44,7 +44,7 @@ impl Document {
     }
 
     /// Adds one document.
-    pub fn add(&mut self, mut document: Value) {
+    pub(super) fn add(&mut self, mut document: Value) {
         if let Some(Value::Object(schemas)) = document.pointer_mut("/components/schemas").map(Value::take) {
             self.schemas.extend(schemas);
         }
@@ -70,7 +70,7 @@ impl Document {
     }
 
     /// The schema that a node stands for: what it refers to, or itself.
-    pub fn resolve<'a>(&'a self, node: &'a Value) -> &'a Value {
+    pub(super) fn resolve<'a>(&'a self, node: &'a Value) -> &'a Value {
         let mut node = node;
         for _ in 0..8 {
             let reference = node.get("$ref").or_else(|| node.pointer("/allOf/0/$ref"));

@@ -11,7 +11,7 @@ use serde_json::{json, Map, Value};
 
 use super::document::{Document, Operation};
 
-pub const NAMESPACES: [&str; 3] = ["fuzz-0", "fuzz-1", "fuzz-2"];
+pub(super) const NAMESPACES: [&str; 3] = ["fuzz-0", "fuzz-1", "fuzz-2"];
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n0.example.com", "v1.n0.example.com"];
 
 /// Texts that some field takes, and some that none should. Addresses are of this machine alone: what the
@@ -109,7 +109,7 @@ const CONTENT_TYPES: [&str; 9] = [
 ];
 
 /// What one worker makes its requests of.
-pub struct Generator<'a> {
+pub(super) struct Generator<'a> {
     pub rng: Rng,
     document: &'a Document,
     /// Bodies that the server sent, by media type: sent back with a bit changed.
@@ -120,7 +120,7 @@ pub struct Generator<'a> {
 }
 
 impl<'a> Generator<'a> {
-    pub fn new(document: &'a Document, seed: u64) -> Generator<'a> {
+    pub(super) fn new(document: &'a Document, seed: u64) -> Generator<'a> {
         let (echoes, versions, continues) = Default::default();
         Generator { rng: Rng::new(seed), document, echoes, versions, continues }
     }
@@ -134,7 +134,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Keeps parts of an answer for later requests.
-    pub fn learn(&mut self, call: &Call, body: &Bytes) {
+    pub(super) fn learn(&mut self, call: &Call, body: &Bytes) {
         if body.len() > 64 << 10 {
             return;
         }
@@ -152,7 +152,7 @@ impl<'a> Generator<'a> {
     }
 
     /// The next request.
-    pub fn call(&mut self) -> Call {
+    pub(super) fn call(&mut self) -> Call {
         let document = self.document;
         let operation = &document.operations[self.rng.below(document.operations.len() as u64) as usize];
         let mut namespace = self.pick(&NAMESPACES).to_owned();

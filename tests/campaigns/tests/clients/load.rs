@@ -11,11 +11,11 @@ use plinth_campaigns::history::linear::{Answer, Operation, Request};
 use plinth_campaigns::history::observations::{Listed, Objects, Scope};
 use serde_json::{json, Value};
 
-pub const NAMESPACES: [&str; 2] = ["load-0", "load-1"];
+pub(crate) const NAMESPACES: [&str; 2] = ["load-0", "load-1"];
 
 /// What differs between campaigns.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Objects of each namespace: few, so that requests meet.
     pub names: u64,
     /// How long a client waits for an answer; the server is given half of that. `None`: until the connection
@@ -26,7 +26,7 @@ pub struct Rules {
 }
 
 /// State that the clients share.
-pub struct SharedState {
+pub(crate) struct SharedState {
     rules: Rules,
     started: Instant,
     /// When a write was acknowledged last, and the longest time between two since it was asked for.
@@ -46,7 +46,7 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    pub fn new(rules: Rules) -> SharedState {
+    pub(crate) fn new(rules: Rules) -> SharedState {
         SharedState {
             rules,
             started: Instant::now(),
@@ -62,11 +62,11 @@ impl SharedState {
     }
 
     /// Nanoseconds of the clients' clock.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    pub fn content(&self) -> u64 {
+    pub(crate) fn content(&self) -> u64 {
         self.content.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -77,7 +77,7 @@ impl SharedState {
     }
 
     /// The longest time without an acknowledged write since the last call.
-    pub fn longest_pause(&self) -> Duration {
+    pub(crate) fn longest_pause(&self) -> Duration {
         self.acknowledge(self.now());
         Duration::from_nanos(self.longest_pause.swap(0, Ordering::Relaxed))
     }
@@ -89,7 +89,7 @@ impl SharedState {
 
 /// What one client did until it was stopped or its connection broke.
 #[derive(Default)]
-pub struct ClientLog {
+pub(crate) struct ClientLog {
     /// Requests by object.
     pub operations: Vec<(String, Operation)>,
     /// What lists have returned.
@@ -101,7 +101,7 @@ pub struct ClientLog {
 }
 
 /// Version and content of an object of this test; `None` for any other.
-pub fn content_and_version(object: &Value) -> Option<(String, u64, u64)> {
+pub(crate) fn content_and_version(object: &Value) -> Option<(String, u64, u64)> {
     let metadata = &object["metadata"];
     let name = format!("{}/{}", metadata["namespace"].as_str()?, metadata["name"].as_str()?);
     let version = metadata["resourceVersion"].as_str()?.parse().ok()?;
@@ -109,7 +109,7 @@ pub fn content_and_version(object: &Value) -> Option<(String, u64, u64)> {
 }
 
 /// One client.
-pub struct Client<'a> {
+pub(crate) struct Client<'a> {
     pub shared: &'a SharedState,
     pub connection: Connection,
     pub rng: Rng,
@@ -122,12 +122,12 @@ pub struct Client<'a> {
 struct ConnectionLost(String);
 
 impl<'a> Client<'a> {
-    pub fn new(shared: &'a SharedState, connection: Connection, rng: Rng) -> Client<'a> {
+    pub(crate) fn new(shared: &'a SharedState, connection: Connection, rng: Rng) -> Client<'a> {
         Client { shared, connection, rng, done: ClientLog::default(), known: BTreeMap::new() }
     }
 
     /// Works until it is stopped or the connection breaks.
-    pub async fn work(mut self) -> ClientLog {
+    pub(crate) async fn work(mut self) -> ClientLog {
         while !self.shared.stop.load(Ordering::Acquire) {
             let namespace = NAMESPACES[self.rng.below(2) as usize];
             let name = format!("o{}", self.rng.below(self.shared.rules.names));
@@ -351,7 +351,7 @@ impl<'a> Client<'a> {
     }
 
     /// All objects, by a list.
-    pub async fn everything(&mut self) -> Option<Objects> {
+    pub(crate) async fn everything(&mut self) -> Option<Objects> {
         let reply = self.call(&Call::get(collection(&Scope::All))).await.ok()?;
         let list: Value = serde_json::from_slice(&reply.body).ok()?;
         let items = list["items"].as_array()?.iter().filter_map(content_and_version);
@@ -359,7 +359,7 @@ impl<'a> Client<'a> {
     }
 
     /// Writes the last object of a namespace before a check, and returns its version.
-    pub async fn barrier(&mut self, namespace: &str) -> Option<u64> {
+    pub(crate) async fn barrier(&mut self, namespace: &str) -> Option<u64> {
         let request = Request::Apply(self.shared.content());
         self.request(namespace, "barrier", request, false).await.ok()?;
         match self.done.operations.last()?.1.answer {
@@ -370,7 +370,7 @@ impl<'a> Client<'a> {
 }
 
 /// The path of a list or a watch.
-pub fn collection(scope: &Scope) -> String {
+pub(crate) fn collection(scope: &Scope) -> String {
     match scope {
         Scope::All => "/api/v1/configmaps".to_owned(),
         Scope::Namespace(namespace) => format!("/api/v1/namespaces/{namespace}/configmaps"),

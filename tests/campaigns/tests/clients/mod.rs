@@ -5,5 +5,5 @@
 //! | [`load`] | every kind of request on a few objects |
 //! | [`watcher`] | watches that are resumed |
 
-pub mod load;
-pub mod watcher;
+pub(crate) mod load;
+pub(crate) mod watcher;

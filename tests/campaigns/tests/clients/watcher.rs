@@ -16,7 +16,7 @@ use super::load::{collection, content_and_version, SharedState, NAMESPACES};
 
 /// How a watcher learns where to begin, the first time and after a 410.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// By a list, and a watch from its version.
     List,
     /// By a watch that sends what there is first.
@@ -24,7 +24,7 @@ pub enum Begin {
 }
 
 /// One watcher.
-pub struct Watcher {
+pub(crate) struct Watcher {
     pub scope: Scope,
     begin: Begin,
     bookmarks: bool,
@@ -33,7 +33,7 @@ pub struct Watcher {
 
 /// What a watcher saw since the last [`Watcher::take`].
 #[derive(Default)]
-pub struct WatchLog {
+pub(crate) struct WatchLog {
     /// The watch as it stands; `None` when it has to begin.
     watch: Option<Watch>,
     /// What earlier ones saw.
@@ -58,17 +58,17 @@ impl From<Violation> for End {
 }
 
 impl Watcher {
-    pub fn new(scope: Scope, begin: Begin, bookmarks: bool) -> Watcher {
+    pub(crate) fn new(scope: Scope, begin: Begin, bookmarks: bool) -> Watcher {
         Watcher { scope, begin, bookmarks, state: Mutex::default() }
     }
 
     /// Up to which version it has seen everything.
-    pub fn position(&self) -> Option<u64> {
+    pub(crate) fn position(&self) -> Option<u64> {
         self.state.lock().watch.as_ref().map(Watch::position)
     }
 
     /// Forgets its position, so that the next connection begins with a list again.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut state = self.state.lock();
         if let Some(watch) = state.watch.take() {
             state.watches.push(watch);
@@ -76,7 +76,7 @@ impl Watcher {
     }
 
     /// What it saw since the last call.
-    pub fn take(&self) -> WatchLog {
+    pub(crate) fn take(&self) -> WatchLog {
         let mut state = self.state.lock();
         let current = state.watch.as_mut().map(Watch::take);
         let watch = state.watch.take();
@@ -87,7 +87,7 @@ impl Watcher {
     }
 
     /// Watches until the server is gone, at first by a connection that others may share.
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         shared: &SharedState,
         endpoint: Endpoint,
@@ -115,7 +115,7 @@ impl Watcher {
     }
 
     /// Watches at one server after the other, at each for a while, until it is aborted.
-    pub async fn roam(&self, shared: &SharedState, endpoints: &[Endpoint], mut rng: Rng) {
+    pub(crate) async fn roam(&self, shared: &SharedState, endpoints: &[Endpoint], mut rng: Rng) {
         /// How long one server is watched, in milliseconds.
         const STAY: u64 = 4000;
         const CONNECT_WITHIN: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::network::Network;
 
 /// Replicas, and members; nodes are numbered replicas first.
-pub const SIDE: usize = 3;
+pub(super) const SIDE: usize = 3;
 /// Room of each node's disk, where it has one of its own: several times what [`CLIENTS`] write within
 /// [`HISTORY_MINUTES`].
 const DISK: &str = "size=1g";
@@ -25,7 +25,7 @@ const CLIENTS: u64 = 64;
 const HISTORY_MINUTES: u64 = 2;
 
 /// Everything that runs.
-pub struct Cluster {
+pub(super) struct Cluster {
     dir: TempDir,
     /// What the members are, as `scripts/journal` names it.
     kind: String,
@@ -39,7 +39,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts it for so many clients; `None`, said aloud, where no program of the members is named.
-    pub async fn start(clients: u64) -> Option<Cluster> {
+    pub(super) async fn start(clients: u64) -> Option<Cluster> {
         let kind = std::env::var("PLINTH_JOURNAL").unwrap_or_else(|_| "etcd".to_owned());
         let variable = format!("PLINTH_{}", kind.to_uppercase());
         if std::env::var_os(&variable).is_none() {
@@ -143,12 +143,12 @@ impl Cluster {
     }
 
     /// Where the replicas are.
-    pub fn endpoints(&self) -> Vec<Endpoint> {
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
         self.replicas.iter().map(|replica| replica.endpoint().expect("endpoint")).collect()
     }
 
     /// The process of a replica, by its number.
-    pub fn replica(&self, replica: usize) -> &Server {
+    pub(super) fn replica(&self, replica: usize) -> &Server {
         &self.replicas[replica]
     }
 
@@ -160,14 +160,14 @@ impl Cluster {
     }
 
     /// Sends a signal to a node's process, which may have ended.
-    pub fn signal(&self, node: usize, signal: &str) {
+    pub(super) fn signal(&self, node: usize, signal: &str) {
         if let Some(process) = self.process(node) {
             let _ = Command::new("kill").args([signal, &process.to_string()]).output();
         }
     }
 
     /// Kills a node's process.
-    pub fn kill(&mut self, node: usize) {
+    pub(super) fn kill(&mut self, node: usize) {
         match self.replicas.get_mut(node) {
             Some(replica) => {
                 replica.kill().expect("killed replica");
@@ -178,7 +178,7 @@ impl Cluster {
     }
 
     /// Starts what does not run; why a replica had ended that was not killed.
-    pub async fn revive(&mut self) -> Vec<String> {
+    pub(super) async fn revive(&mut self) -> Vec<String> {
         let mut ended = Vec::new();
         self.start_members();
         for (replica, killed) in self.replicas.iter_mut().zip(&mut self.killed) {
@@ -193,33 +193,33 @@ impl Cluster {
     }
 
     /// Waits until every replica answers that it is ready.
-    pub async fn ready(&mut self) {
+    pub(super) async fn ready(&mut self) {
         for replica in &mut self.replicas {
             replica.ready(READY_WITHIN).await.expect("ready replica");
         }
     }
 
     /// Fills a node's disk.
-    pub fn fill(&self, node: usize) {
+    pub(super) fn fill(&self, node: usize) {
         let mut file = File::create(self.root(node).join("filler")).expect("a file");
         let block = vec![0u8; 1 << 20];
         while file.write_all(&block).is_ok() {}
     }
 
     /// Gives the room back.
-    pub fn empty(&self, node: usize) {
+    pub(super) fn empty(&self, node: usize) {
         let _ = fs::remove_file(self.root(node).join("filler"));
     }
 
     /// Moves a replica's clock to that many milliseconds beside the true time.
-    pub fn set_clock(&self, replica: usize, millis: i64) {
+    pub(super) fn set_clock(&self, replica: usize, millis: i64) {
         // Not a new file: the process has this one in its memory.
         let file = File::options().write(true).open(self.root(replica).join("clock"));
         file.and_then(|mut file| file.write_all(&millis.to_le_bytes())).expect("clock");
     }
 
     /// Ends the replicas as they are ended in operation, and returns what their logs have of panics.
-    pub async fn stop(mut self) -> Vec<String> {
+    pub(super) async fn stop(mut self) -> Vec<String> {
         let mut panics = Vec::new();
         for replica in &mut self.replicas {
             replica.terminate().await.expect("clean end");

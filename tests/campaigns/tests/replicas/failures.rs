@@ -8,7 +8,7 @@ use super::cluster::{Cluster, SIDE};
 
 /// One kind of failure. Nodes are numbered, replicas first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub(super) enum Failure {
     /// Processes are killed.
     Kill(Vec<usize>),
     /// Processes are stopped, and go on later.
@@ -35,7 +35,7 @@ const RUNS: Duration = Duration::from_millis(10);
 
 impl Failure {
     /// Any, of those that the cluster's network allows.
-    pub fn any(rng: &mut Rng, network: bool) -> Failure {
+    pub(super) fn any(rng: &mut Rng, network: bool) -> Failure {
         let replica = rng.below(SIDE as u64) as usize;
         let member = SIDE + rng.below(SIDE as u64) as usize;
         let node = rng.below(2 * SIDE as u64) as usize;
@@ -70,7 +70,7 @@ impl Failure {
     }
 
     /// The kind, for figures.
-    pub fn kind(&self) -> &'static str {
+    pub(super) fn kind(&self) -> &'static str {
         let replicas = |nodes: &[usize]| nodes.iter().all(|node| *node < SIDE);
         match self {
             Failure::Kill(nodes) if replicas(nodes) && nodes.len() == 1 => "a replica killed",
@@ -91,7 +91,7 @@ impl Failure {
     }
 
     /// Lets it happen, and lasts as long as it does.
-    pub async fn happen(&self, cluster: &mut Cluster, lasting: Duration) {
+    pub(super) async fn happen(&self, cluster: &mut Cluster, lasting: Duration) {
         match self {
             Failure::Kill(nodes) => nodes.iter().for_each(|node| cluster.kill(*node)),
             Failure::Stop(nodes) => nodes.iter().for_each(|node| cluster.signal(*node, "-STOP")),
@@ -129,7 +129,7 @@ impl Failure {
     }
 
     /// Ends it. What was killed, or ended for want of room, is started by the cluster.
-    pub fn end(&self, cluster: &Cluster) {
+    pub(super) fn end(&self, cluster: &Cluster) {
         match self {
             Failure::Stop(nodes) => nodes.iter().for_each(|node| cluster.signal(*node, "-CONT")),
             Failure::FullDisk(node) => cluster.empty(*node),

@@ -11,13 +11,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 /// The namespaces of some nodes, which a bridge joins. They are gone when the test's namespace is.
-pub struct Network {
+pub(super) struct Network {
     nodes: usize,
 }
 
 impl Network {
     /// One for each of `nodes`, where this test runs in a namespace of its own.
-    pub fn create(nodes: usize) -> Option<Network> {
+    pub(super) fn create(nodes: usize) -> Option<Network> {
         std::env::var_os("PLINTH_NAMESPACES")?;
         // The names are files, which would stay.
         let names = "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns";
@@ -43,27 +43,27 @@ impl Network {
     }
 
     /// The name of a node's namespace.
-    pub fn name(node: usize) -> String {
+    pub(super) fn name(node: usize) -> String {
         format!("plinth-{node}")
     }
 
     /// The address of a node.
-    pub fn host(node: usize) -> IpAddr {
+    pub(super) fn host(node: usize) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(10, 99, 0, 11 + u8::try_from(node).unwrap_or_default()))
     }
 
     /// What one node sends to others is lost.
-    pub fn drop_packets(&self, from: usize, to: &[usize]) {
+    pub(super) fn drop_packets(&self, from: usize, to: &[usize]) {
         self.neighbours(from, to, |_| "02:00:00:00:00:ff".to_owned());
     }
 
     /// What one node sends to others arrives again.
-    pub fn restore(&self, from: usize, to: &[usize]) {
+    pub(super) fn restore(&self, from: usize, to: &[usize]) {
         self.neighbours(from, to, mac);
     }
 
     /// Everything arrives again.
-    pub fn heal(&self) {
+    pub(super) fn heal(&self) {
         let all: Vec<usize> = (0..self.nodes).collect();
         all.iter().for_each(|node| self.restore(*node, &all));
     }

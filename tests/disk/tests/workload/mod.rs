@@ -16,21 +16,21 @@ use plinth_engine::{
 
 use crate::common::{dump, replay, Random, Version};
 
-pub fn options(dir: &Path) -> Options {
+pub(crate) fn options(dir: &Path) -> Options {
     // Small buffers: files are written out and merged all the time.
     Options::new(dir).write_buffer_bytes(64 << 10).max_wal_bytes(256 << 10).block_cache_bytes(1 << 20)
 }
 
-pub fn variable(name: &str) -> Option<u64> {
+pub(crate) fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 /// A change of a key: the value, or none to delete it, and how long it stays.
-pub type Operation = (String, Option<Vec<u8>>, Option<Duration>);
+pub(crate) type Operation = (String, Option<Vec<u8>>, Option<Duration>);
 
 /// What transaction number `n` does. Every one writes a key with its number, so that each takes a revision
 /// and can be identified.
-pub fn operations(n: u64) -> Vec<Operation> {
+pub(crate) fn operations(n: u64) -> Vec<Operation> {
     let mut random = Random(n.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut operations: Vec<Operation> = vec![("number".to_owned(), Some(n.to_le_bytes().to_vec()), None)];
     for _ in 0..random.below(4) {
@@ -53,7 +53,7 @@ pub fn operations(n: u64) -> Vec<Operation> {
 }
 
 /// Transaction number `n`.
-pub fn transaction(n: u64) -> Transaction {
+pub(crate) fn transaction(n: u64) -> Transaction {
     operations(n).into_iter().fold(Transaction::new(), |transaction, operation| match operation {
         (key, Some(value), Some(ttl)) => transaction.put_expiring(key, value, ttl),
         (key, Some(value), None) => transaction.put(key, value),
@@ -63,16 +63,16 @@ pub fn transaction(n: u64) -> Transaction {
 
 /// What a subscriber was given, as bytes of a mark: the revision, then for each change the key's length, the
 /// value's length (none: deleted), key and value.
-pub fn encode_change(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+pub(crate) fn encode_change(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     out.extend_from_slice(&value.map_or(u32::MAX, |value| value.len() as u32).to_le_bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(value.unwrap_or_default());
 }
 
-pub type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+pub(crate) type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-pub fn decode_changes(mut mark: &[u8]) -> Changes {
+pub(crate) fn decode_changes(mut mark: &[u8]) -> Changes {
     let mut changes = Changes::new();
     while !mark.is_empty() {
         let number = |at: usize| u32::from_le_bytes(mark[at..at + 4].try_into().unwrap());
@@ -86,7 +86,7 @@ pub fn decode_changes(mut mark: &[u8]) -> Changes {
 }
 
 /// Marks what feeds deliver: the run's history, and a promise of the engine as much as an acknowledgement is.
-pub fn follow(engine: &Engine, after: u64, marks: &Mutex<Marks>, followed: &AtomicU64) {
+pub(crate) fn follow(engine: &Engine, after: u64, marks: &Mutex<Marks>, followed: &AtomicU64) {
     let subscribe = Subscribe::new(KeyRange::all()).after(Revision::new(after));
     let mut subscription = engine.subscribe(subscribe).unwrap();
     while let Ok(feed) = subscription.next_timeout(Duration::from_secs(60)) {
@@ -107,11 +107,11 @@ pub fn follow(engine: &Engine, after: u64, marks: &Mutex<Marks>, followed: &Atom
     }
 }
 
-pub fn number(mark: &str, name: &str) -> Option<u64> {
+pub(crate) fn number(mark: &str, name: &str) -> Option<u64> {
     mark.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()
 }
 
-pub fn last_event(events: &[Event]) -> u64 {
+pub(crate) fn last_event(events: &[Event]) -> u64 {
     let marks = events.iter().rev().filter_map(|event| match event {
         Event::Mark { name, .. } => number(name, "event"),
         _ => None,
@@ -124,14 +124,14 @@ type Change = (Vec<u8>, Option<Arc<Version>>, Option<Arc<Version>>);
 
 /// The state and the changes of each revision. As the engine's model, but states share what did not change.
 #[derive(Default)]
-pub struct History {
+pub(crate) struct History {
     states: Vec<BTreeMap<Vec<u8>, Arc<Version>>>,
     changes: Vec<Vec<Change>>,
 }
 
 impl History {
     /// What the run's subscriber saw.
-    pub fn of(events: &[Event]) -> History {
+    pub(crate) fn of(events: &[Event]) -> History {
         let mut history = History { states: vec![BTreeMap::new()], changes: vec![Vec::new()] };
         for event in events {
             let Event::Mark { name, data } = event else { continue };
@@ -143,12 +143,12 @@ impl History {
     }
 
     /// The newest revision.
-    pub fn latest(&self) -> u64 {
+    pub(crate) fn latest(&self) -> u64 {
         self.states.len() as u64 - 1
     }
 
     /// Adds a revision.
-    pub fn add(&mut self, changes: Changes) {
+    pub(crate) fn add(&mut self, changes: Changes) {
         let revision = self.latest() + 1;
         let mut state = self.states.last().cloned().unwrap_or_default();
         let mut done = Vec::new();
@@ -172,14 +172,14 @@ impl History {
     }
 
     /// Whether this is the state at a revision.
-    pub fn is_state(&self, at: u64, found: &BTreeMap<Vec<u8>, Version>) -> bool {
+    pub(crate) fn is_state(&self, at: u64, found: &BTreeMap<Vec<u8>, Version>) -> bool {
         let known = &self.states[at as usize];
         known.len() == found.len()
             && known.iter().zip(found).all(|(known, found)| known.0 == found.0 && **known.1 == *found.1)
     }
 
     /// Whether a feed from one revision to another delivers this.
-    pub fn is_feed(&self, after: u64, to: u64, found: &[(u64, crate::common::Change)]) -> bool {
+    pub(crate) fn is_feed(&self, after: u64, to: u64, found: &[(u64, crate::common::Change)]) -> bool {
         let revisions = (after + 1..=to).flat_map(|revision| {
             self.changes[revision as usize].iter().map(move |change| (revision, change))
         });
@@ -198,7 +198,7 @@ impl History {
     }
 }
 
-pub fn complaints(dir: &Path) -> Result<(), String> {
+pub(crate) fn complaints(dir: &Path) -> Result<(), String> {
     let mut first = None;
     let outcome = verify(
         dir,
@@ -220,7 +220,7 @@ fn is_created(dir: &Path) -> bool {
 }
 
 /// Opens a data directory and compares all of it with the history; then the engine must take a write.
-pub fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found, String> {
+pub(crate) fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found, String> {
     let verified = if is_created(dir) { complaints(dir) } else { Ok(()) };
     let engine = Engine::open(options(dir).create(create).expire_keys(false));
     let engine = engine.map_err(|error| format!("open: {error}"))?;
@@ -248,7 +248,12 @@ pub fn check_store(dir: &Path, history: &History, create: bool) -> Result<Found,
 
 /// As [`check_store`], for a history whose last revisions nobody saw: those that the store has are added to
 /// it when each is a whole transaction or an expiry.
-pub fn check_survivor(dir: &Path, mut history: History, latest: u64, floor: u64) -> Result<(), String> {
+pub(crate) fn check_survivor(
+    dir: &Path,
+    mut history: History,
+    latest: u64,
+    floor: u64,
+) -> Result<(), String> {
     if is_created(dir) || latest > 0 {
         complaints(dir)?;
         let engine = Engine::open(options(dir).create(false).expire_keys(false));

@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub use authority::Authority;
+pub(crate) use authority::Authority;
 use plinth_journal::record::ClusterId;
 use plinth_journal::{Founding, Journal};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions, Tls};
 
-pub const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
+pub(crate) const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
 
 /// Members of etcd, which end with it.
-pub struct Members {
+pub(crate) struct Members {
     program: PathBuf,
     members: Vec<(Child, Vec<String>)>,
     clients: Vec<u16>,
@@ -30,7 +30,7 @@ pub struct Members {
 /// Options of clients of the members.
 impl Authority {
     /// What a client needs, with a certificate that ends with a year.
-    pub fn dated_client(&self, year: i32) -> Tls {
+    pub(crate) fn dated_client(&self, year: i32) -> Tls {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -43,7 +43,7 @@ impl Authority {
     }
 
     /// What a client needs that the authority has signed.
-    pub fn client(&self) -> Tls {
+    pub(crate) fn client(&self) -> Tls {
         let (certificate, key) = self.sign("client");
         Tls {
             certificate_authority: self.certificate.clone().into_bytes(),
@@ -53,7 +53,7 @@ impl Authority {
 }
 
 /// The program, or a line that says why a test was skipped.
-pub fn program() -> Option<PathBuf> {
+pub(crate) fn program() -> Option<PathBuf> {
     let program = std::env::var_os("PLINTH_ETCD").map(PathBuf::from);
     if program.is_none() {
         eprintln!("skipped: PLINTH_ETCD names no program of etcd");
@@ -66,17 +66,17 @@ fn free_port() -> u16 {
 }
 
 impl Members {
-    pub fn start(program: PathBuf, count: usize) -> Members {
+    pub(crate) fn start(program: PathBuf, count: usize) -> Members {
         Members::start_with(program, count, None, &[])
     }
 
     /// Members with these flags.
-    pub fn with_flags(program: PathBuf, count: usize, flags: &[&str]) -> Members {
+    pub(crate) fn with_flags(program: PathBuf, count: usize, flags: &[&str]) -> Members {
         Members::start_with(program, count, None, flags)
     }
 
     /// Members that ask their clients for certificates of the authority.
-    pub fn with_tls(program: PathBuf, count: usize) -> Members {
+    pub(crate) fn with_tls(program: PathBuf, count: usize) -> Members {
         Members::start_with(program, count, Some(Authority::new()), &[])
     }
 
@@ -114,11 +114,11 @@ impl Members {
         Members { program, members, clients, dir, authority }
     }
 
-    pub fn authority(&self) -> &Authority {
+    pub(crate) fn authority(&self) -> &Authority {
         self.authority.as_ref().unwrap()
     }
 
-    pub fn options(&self) -> EtcdOptions {
+    pub(crate) fn options(&self) -> EtcdOptions {
         let members: Vec<_> = (0..self.clients.len()).map(|member| self.address(member)).collect();
         let mut options = EtcdOptions::parse(&format!("etcd://{}/plinth", members.join(","))).unwrap();
         options.tls = self.authority.as_ref().map(Authority::client);
@@ -126,12 +126,12 @@ impl Members {
     }
 
     /// Calls etcd's JSON gateway.
-    pub fn call(&self, path: &str, body: &str, token: Option<&str>) -> String {
+    pub(crate) fn call(&self, path: &str, body: &str, token: Option<&str>) -> String {
         self.call_at(0, path, body, token)
     }
 
     /// Calls the JSON gateway of a member.
-    pub fn call_at(&self, member: usize, path: &str, body: &str, token: Option<&str>) -> String {
+    pub(crate) fn call_at(&self, member: usize, path: &str, body: &str, token: Option<&str>) -> String {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail-with-body", "--max-time", "10", "-d", body]);
         curl.args(token.map(|token| format!("-HAuthorization: {token}")));
@@ -143,7 +143,7 @@ impl Members {
     }
 
     /// A number among a member's metrics.
-    pub fn metric(&self, member: usize, name: &str) -> u64 {
+    pub(crate) fn metric(&self, member: usize, name: &str) -> u64 {
         let url = format!("http://127.0.0.1:{}/metrics", self.clients[member]);
         let output = Command::new("curl").args(["-sf", "--max-time", "10", &url]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -152,7 +152,7 @@ impl Members {
     }
 
     /// Waits until the members answer, without writing anything.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let forbidden = Founding::Forbidden;
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = EtcdJournal::connect(&self.options(), CLUSTER, forbidden).and_then(|j| j.end())
@@ -166,7 +166,7 @@ impl Members {
     }
 
     /// The member that leads.
-    pub fn leader(&self) -> usize {
+    pub(crate) fn leader(&self) -> usize {
         let field = |text: &str, name: &str| -> String {
             let (_, rest) = text.split_once(&format!("\"{name}\":\"")).unwrap_or_default();
             rest.split('"').next().unwrap_or_default().to_owned()
@@ -179,11 +179,11 @@ impl Members {
     }
 
     /// A client, once the members answer.
-    pub fn connect(&self) -> EtcdJournal {
+    pub(crate) fn connect(&self) -> EtcdJournal {
         self.connect_with(&self.options())
     }
 
-    pub fn connect_with(&self, options: &EtcdOptions) -> EtcdJournal {
+    pub(crate) fn connect_with(&self, options: &EtcdOptions) -> EtcdJournal {
         let journal = EtcdJournal::connect(options, CLUSTER, Founding::Allowed).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = journal.end() {
@@ -193,19 +193,19 @@ impl Members {
         journal
     }
 
-    pub fn kill(&mut self, member: usize) {
+    pub(crate) fn kill(&mut self, member: usize) {
         let child = &mut self.members[member].0;
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     /// Ends all members and starts them again with the same flags and nothing on disk.
-    pub fn wipe(&mut self) {
+    pub(crate) fn wipe(&mut self) {
         self.replace(self.members.len(), None);
     }
 
     /// Ends all members and starts the first of them again with nothing on disk and one more flag.
-    pub fn replace(&mut self, started: usize, flag: Option<&str>) {
+    pub(crate) fn replace(&mut self, started: usize, flag: Option<&str>) {
         for member in 0..self.members.len() {
             self.kill(member);
             std::fs::remove_dir_all(self.dir.path().join(format!("m{member}"))).unwrap();
@@ -219,13 +219,13 @@ impl Members {
 
     /// Flips a bit of a text in the files of a member, which is killed for it, and waits until it answers
     /// again.
-    pub fn damage(&mut self, member: usize, text: &[u8]) {
+    pub(crate) fn damage(&mut self, member: usize, text: &[u8]) {
         self.flip(member, text);
         self.connect_with(&EtcdOptions { members: vec![self.address(member)], ..self.options() });
     }
 
     /// Starts a member with nothing on disk, as an etcd of its own at the same address.
-    pub fn empty(&mut self, member: usize) {
+    pub(crate) fn empty(&mut self, member: usize) {
         self.kill(member);
         std::fs::remove_dir_all(self.dir.path().join(format!("m{member}"))).unwrap();
         let peer = self.members[member]
@@ -238,12 +238,12 @@ impl Members {
     }
 
     /// Flips a bit of a text in the files of a member, and starts it again.
-    pub fn flip(&mut self, member: usize, text: &[u8]) {
+    pub(crate) fn flip(&mut self, member: usize, text: &[u8]) {
         self.flip_bits(member, text, 0, 1);
     }
 
     /// Flips bits of the byte at a place of a text in the files of a member, and starts it again.
-    pub fn flip_bits(&mut self, member: usize, text: &[u8], at: usize, bits: u8) {
+    pub(crate) fn flip_bits(&mut self, member: usize, text: &[u8], at: usize, bits: u8) {
         let path = self.dir.path().join(format!("m{member}/member/snap/db"));
         let deadline = Instant::now() + Duration::from_secs(60);
         let places = |bytes: &[u8]| -> Vec<usize> {
@@ -264,7 +264,7 @@ impl Members {
     }
 
     /// Waits until a member answers requests for which it needs the others.
-    pub fn wait_for(&self, member: usize) {
+    pub(crate) fn wait_for(&self, member: usize) {
         let deadline = Instant::now() + Duration::from_secs(60);
         let url = format!("http://127.0.0.1:{}/health", self.clients[member]);
         let is_up = || {
@@ -280,17 +280,17 @@ impl Members {
         }
     }
 
-    pub fn address(&self, member: usize) -> String {
+    pub(crate) fn address(&self, member: usize) -> String {
         format!("127.0.0.1:{}", self.clients[member])
     }
 
-    pub fn restart(&mut self, member: usize) {
+    pub(crate) fn restart(&mut self, member: usize) {
         let arguments = self.members[member].1.clone();
         self.members[member].0 = spawn(&self.program, &arguments);
     }
 
     /// Kills all members, and starts them again with one more flag.
-    pub fn restart_all_with(&mut self, flag: &str) {
+    pub(crate) fn restart_all_with(&mut self, flag: &str) {
         for member in 0..self.members.len() {
             self.kill(member);
             self.members[member].1.push(flag.to_owned());
@@ -298,7 +298,7 @@ impl Members {
         (0..self.members.len()).for_each(|member| self.restart(member));
     }
 
-    pub fn signal(&self, member: usize, signal: &str) {
+    pub(crate) fn signal(&self, member: usize, signal: &str) {
         let id = self.members[member].0.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
     }

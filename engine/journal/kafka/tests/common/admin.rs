@@ -16,7 +16,7 @@ const CREATE_PARTITIONS: (i16, i16) = (37, 1);
 const ALTER_CONFIGS: (i16, i16) = (44, 0);
 
 /// Creates a topic with settings.
-pub fn create(options: &KafkaOptions, partitions: i32, replicas: i16, settings: &[(&str, &str)]) {
+pub(crate) fn create(options: &KafkaOptions, partitions: i32, replicas: i16, settings: &[(&str, &str)]) {
     let mut body = Vec::new();
     put(&mut body, 1i32.to_be_bytes());
     text(&mut body, &options.topic);
@@ -36,7 +36,7 @@ pub fn create(options: &KafkaOptions, partitions: i32, replicas: i16, settings: 
 }
 
 /// Deletes a topic.
-pub fn delete(options: &KafkaOptions) {
+pub(crate) fn delete(options: &KafkaOptions) {
     let mut body = Vec::new();
     put(&mut body, 1i32.to_be_bytes());
     text(&mut body, &options.topic);
@@ -46,14 +46,14 @@ pub fn delete(options: &KafkaOptions) {
 }
 
 /// How many brokers a broker takes for up.
-pub fn brokers_up(options: &KafkaOptions) -> i32 {
+pub(crate) fn brokers_up(options: &KafkaOptions) -> i32 {
     let no_topics = 0i32.to_be_bytes();
     let answer = call(options, METADATA, &no_topics);
     i32::from_be_bytes(answer[..4].try_into().unwrap())
 }
 
 /// Adds partitions to a topic, up to this many.
-pub fn add_partitions(options: &KafkaOptions, partitions: i32) {
+pub(crate) fn add_partitions(options: &KafkaOptions, partitions: i32) {
     let mut body = Vec::new();
     put(&mut body, 1i32.to_be_bytes());
     text(&mut body, &options.topic);
@@ -66,7 +66,7 @@ pub fn add_partitions(options: &KafkaOptions, partitions: i32) {
 }
 
 /// Changes a setting of a topic.
-pub fn set(options: &KafkaOptions, name: &str, value: &str) {
+pub(crate) fn set(options: &KafkaOptions, name: &str, value: &str) {
     const TOPIC: u8 = 2;
     const SET: u8 = 0;
     let mut body = Vec::new();
@@ -83,7 +83,7 @@ pub fn set(options: &KafkaOptions, name: &str, value: &str) {
 }
 
 /// Appends a record as some other program would. The first broker must lead.
-pub fn append(options: &KafkaOptions, key: &[u8], value: &[u8]) {
+pub(crate) fn append(options: &KafkaOptions, key: &[u8], value: &[u8]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !try_append(options, 0, key, value) {
         // A new topic has no leader for a moment.
@@ -93,7 +93,7 @@ pub fn append(options: &KafkaOptions, key: &[u8], value: &[u8]) {
 }
 
 /// Appends a record to a partition, whichever broker leads it.
-pub fn append_to(options: &KafkaOptions, partition: i32, key: &[u8], value: &[u8]) {
+pub(crate) fn append_to(options: &KafkaOptions, partition: i32, key: &[u8], value: &[u8]) {
     let deadline = Instant::now() + Duration::from_secs(10);
     let at = |broker: &String| KafkaOptions { brokers: vec![broker.clone()], ..options.clone() };
     while !options.brokers.iter().any(|broker| try_append(&at(broker), partition, key, value)) {

@@ -4,7 +4,7 @@
 #![allow(dead_code)] // each program of tests uses a part of it
 #![allow(clippy::disallowed_methods)] // plain threads, no async code
 
-pub mod admin;
+pub(crate) mod admin;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,13 +15,13 @@ use plinth_journal::record::ClusterId;
 use plinth_journal::{Error, Founding, Journal, Position};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions};
 
-pub const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
+pub(crate) const CLUSTER: ClusterId = ClusterId(*b"a cluster of ten");
 
 /// Brokers are large: those of one test at a time.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 /// Brokers, which end with it.
-pub struct Brokers {
+pub(crate) struct Brokers {
     dir: tempfile::TempDir,
     count: usize,
     url: String,
@@ -30,7 +30,7 @@ pub struct Brokers {
 }
 
 /// Whether there is a Kafka; says so where there is none.
-pub fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let is_there = std::env::var_os("PLINTH_KAFKA").is_some();
     if !is_there {
         eprintln!("skipped: PLINTH_KAFKA names no archives of Kafka");
@@ -39,12 +39,12 @@ pub fn is_there() -> bool {
 }
 
 impl Brokers {
-    pub fn start(count: usize) -> Brokers {
+    pub(crate) fn start(count: usize) -> Brokers {
         Brokers::start_with(count, tempfile::tempdir().unwrap(), Vec::new())
     }
 
     /// Brokers whose scripts get these variables.
-    pub fn start_with(
+    pub(crate) fn start_with(
         count: usize,
         dir: tempfile::TempDir,
         settings: Vec<(&'static str, String)>,
@@ -72,21 +72,21 @@ impl Brokers {
         self.dir.path().join("brokers")
     }
 
-    pub fn options(&self) -> KafkaOptions {
+    pub(crate) fn options(&self) -> KafkaOptions {
         KafkaOptions::parse(&self.url).unwrap()
     }
 
     /// The options for another topic.
-    pub fn topic(&self, topic: &str) -> KafkaOptions {
+    pub(crate) fn topic(&self, topic: &str) -> KafkaOptions {
         KafkaOptions { topic: topic.to_owned(), ..self.options() }
     }
 
     /// A client, once the brokers answer.
-    pub fn connect(&self) -> KafkaJournal {
+    pub(crate) fn connect(&self) -> KafkaJournal {
         self.connect_with(&self.options())
     }
 
-    pub fn connect_with(&self, options: &KafkaOptions) -> KafkaJournal {
+    pub(crate) fn connect_with(&self, options: &KafkaOptions) -> KafkaJournal {
         let journal = KafkaJournal::connect(options, CLUSTER, Founding::Allowed).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while let Err(error) = journal.end() {
@@ -97,7 +97,7 @@ impl Brokers {
     }
 
     /// Appends, until it is certain that it is in the journal: once, as nothing fails.
-    pub fn append(journal: &KafkaJournal, record: &'static str) -> Position {
+    pub(crate) fn append(journal: &KafkaJournal, record: &'static str) -> Position {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             match journal.append(record.into()) {
@@ -110,12 +110,12 @@ impl Brokers {
     }
 
     /// Which broker leads, as a client knows.
-    pub fn leading(&self, journal: &KafkaJournal) -> usize {
+    pub(crate) fn leading(&self, journal: &KafkaJournal) -> usize {
         let leader = journal.leader().unwrap();
         self.options().brokers.iter().position(|address| *address == leader).unwrap()
     }
 
-    pub fn kill(&self, broker: usize) {
+    pub(crate) fn kill(&self, broker: usize) {
         self.signal(broker, "-KILL");
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.run("status").contains(&format!("m{broker} runs")) {
@@ -125,7 +125,7 @@ impl Brokers {
     }
 
     /// Flips a bit of a text in a broker's file of a partition, while it runs.
-    pub fn damage(&self, broker: usize, partition: &str, text: &[u8]) {
+    pub(crate) fn damage(&self, broker: usize, partition: &str, text: &[u8]) {
         let path = log_of(&self.path().join(format!("m{broker}")), partition).expect("the broker has it");
         let mut bytes = std::fs::read(&path).unwrap();
         let place = bytes.windows(text.len()).position(|at| at == text).expect("the text is there");
@@ -135,11 +135,11 @@ impl Brokers {
     }
 
     /// Starts the brokers that do not run, and waits for all.
-    pub fn restart(&self) {
+    pub(crate) fn restart(&self) {
         self.run("start");
     }
 
-    pub fn signal(&self, broker: usize, signal: &str) {
+    pub(crate) fn signal(&self, broker: usize, signal: &str) {
         let pid = std::fs::read_to_string(self.path().join(format!("m{broker}/pid"))).unwrap();
         assert!(Command::new("kill").args([signal, pid.trim()]).status().unwrap().success());
     }

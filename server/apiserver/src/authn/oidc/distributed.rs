@@ -50,7 +50,7 @@ pub(super) struct Resolver {
 
 impl Resolver {
     /// Resolves this claim.
-    pub fn new(claim: &str) -> Resolver {
+    pub(super) fn new(claim: &str) -> Resolver {
         Resolver {
             claim: claim.to_owned(),
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
@@ -64,7 +64,7 @@ impl Resolver {
     ///
     /// # Errors
     /// [`OidcError::Distributed`].
-    pub async fn expand(
+    pub(super) async fn expand(
         &self,
         own: &Arc<Provider>,
         rules: &TokenRequirements,

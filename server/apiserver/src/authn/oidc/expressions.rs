@@ -38,7 +38,7 @@ pub(super) struct Expressions {
 
 impl Expressions {
     /// Compiles the configuration's expressions and appends errors, each with its field below `path`.
-    pub fn compile(jwt: &JwtAuthenticator, path: &str, errors: &mut Vec<String>) -> Expressions {
+    pub(super) fn compile(jwt: &JwtAuthenticator, path: &str, errors: &mut Vec<String>) -> Expressions {
         let mut compiler = Compiler { path, errors, seen: BTreeSet::new() };
         let mut expressions = Expressions::default();
         for (i, rule) in jwt.claim_validation_rules.iter().enumerate() {
@@ -110,7 +110,7 @@ impl Expressions {
     ///
     /// # Errors
     /// When the result is not a non-empty string.
-    pub fn username(&self, claims: &Value) -> Result<Option<String>, OidcError> {
+    pub(super) fn username(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.username else { return Ok(None) };
         let failed = |why: &str| claim_error("error evaluating username claim expression", why);
         match evaluate(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
@@ -126,7 +126,7 @@ impl Expressions {
     ///
     /// # Errors
     /// When the result is not strings.
-    pub fn groups(&self, claims: &Value) -> Result<Option<Vec<String>>, OidcError> {
+    pub(super) fn groups(&self, claims: &Value) -> Result<Option<Vec<String>>, OidcError> {
         let Some(expression) = &self.groups else { return Ok(None) };
         let value = evaluate(&CLAIMS, expression, "claims", claims);
         let groups = value.and_then(|value| texts(&value));
@@ -137,7 +137,7 @@ impl Expressions {
     ///
     /// # Errors
     /// When the result is not a string.
-    pub fn uid(&self, claims: &Value) -> Result<Option<String>, OidcError> {
+    pub(super) fn uid(&self, claims: &Value) -> Result<Option<String>, OidcError> {
         let Some(expression) = &self.uid else { return Ok(None) };
         let failed = |why: &str| claim_error("error evaluating uid claim expression", why);
         match evaluate(&CLAIMS, expression, "claims", claims).map_err(|why| failed(&why))? {
@@ -150,7 +150,11 @@ impl Expressions {
     ///
     /// # Errors
     /// When a result is not strings.
-    pub fn extra(&self, claims: &Value, extra: &mut BTreeMap<String, Vec<String>>) -> Result<(), OidcError> {
+    pub(super) fn extra(
+        &self,
+        claims: &Value,
+        extra: &mut BTreeMap<String, Vec<String>>,
+    ) -> Result<(), OidcError> {
         for (key, expression) in &self.extra {
             let values = evaluate(&CLAIMS, expression, "claims", claims).and_then(|value| texts(&value));
             let values = values.map_err(|why| {

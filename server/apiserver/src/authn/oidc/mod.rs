@@ -54,7 +54,7 @@ impl Issuers {
     ///
     /// # Errors
     /// When a certificate authority cannot be used.
-    pub fn new(configuration: &Configuration) -> Result<Issuers, ConfigError> {
+    pub(crate) fn new(configuration: &Configuration) -> Result<Issuers, ConfigError> {
         Ok(Issuers { list: RwLock::new(Issuers::list(configuration)?) })
     }
 
@@ -66,7 +66,7 @@ impl Issuers {
     ///
     /// # Errors
     /// As [`Configuration::read`].
-    pub fn reload(&self, path: &Path, own_issuers: &[String]) -> Result<(), ConfigError> {
+    pub(crate) fn reload(&self, path: &Path, own_issuers: &[String]) -> Result<(), ConfigError> {
         let list = Issuers::list(&Configuration::read(path, own_issuers)?)?;
         *self.list.write() = list;
         Ok(())
@@ -76,7 +76,7 @@ impl Issuers {
     ///
     /// # Errors
     /// [`OidcError`].
-    pub async fn authenticate(&self, token: &str) -> Result<Option<Arc<User>>, OidcError> {
+    pub(crate) async fn authenticate(&self, token: &str) -> Result<Option<Arc<User>>, OidcError> {
         let list = self.list.read().clone();
         if list.is_empty() {
             return Ok(None);

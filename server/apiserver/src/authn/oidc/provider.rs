@@ -45,7 +45,7 @@ struct Keys {
 
 impl Provider {
     /// Fetches nothing yet.
-    pub fn new(issuer: &str, discovery_url: &str, tls: Arc<ClientConfig>) -> Provider {
+    pub(super) fn new(issuer: &str, discovery_url: &str, tls: Arc<ClientConfig>) -> Provider {
         Provider {
             issuer: issuer.to_owned(),
             discovery_url: discovery_url.to_owned(),
@@ -56,12 +56,12 @@ impl Provider {
     }
 
     /// The issuer's URL (claim `iss`).
-    pub fn issuer(&self) -> &str {
+    pub(super) fn issuer(&self) -> &str {
         &self.issuer
     }
 
     /// TLS settings for the issuer's server and the URLs that it names.
-    pub fn tls(&self) -> &Arc<ClientConfig> {
+    pub(super) fn tls(&self) -> &Arc<ClientConfig> {
         &self.tls
     }
 
@@ -70,7 +70,7 @@ impl Provider {
     ///
     /// # Errors
     /// [`OidcError`].
-    pub async fn verify(&self, token: &str, algorithms: &[JwtAlgorithm]) -> Result<Claims, OidcError> {
+    pub(super) async fn verify(&self, token: &str, algorithms: &[JwtAlgorithm]) -> Result<Claims, OidcError> {
         let header = jwt_header(token)?;
         if !header.algorithm().is_some_and(|algorithm| algorithms.contains(&algorithm)) {
             return Err(OidcError::Jwt(JwtError::Signature));

@@ -87,7 +87,7 @@ pub(crate) struct MissingClaim(&'static str);
 
 impl LegacyClaims {
     /// The claims of the token in a Secret.
-    pub fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
+    pub(crate) fn new(namespace: &str, account: &Reference, secret: &str) -> LegacyClaims {
         let sub = service_account_name(namespace, &account.name);
         LegacyClaims {
             registered: RegisteredClaims {
@@ -106,7 +106,7 @@ impl LegacyClaims {
     ///
     /// # Errors
     /// [`MissingClaim`] with upstream's message.
-    pub fn check(&self) -> Result<(), MissingClaim> {
+    pub(crate) fn check(&self) -> Result<(), MissingClaim> {
         let needed = [
             (&self.registered.sub, "sub claim is missing"),
             (&self.namespace, "namespace claim is missing"),

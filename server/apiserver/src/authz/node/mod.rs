@@ -45,12 +45,12 @@ enum Outcome {
 
 impl NodeAuthorizer {
     /// Loads pods from that store.
-    pub fn new(store: Store) -> NodeAuthorizer {
+    pub(crate) fn new(store: Store) -> NodeAuthorizer {
         NodeAuthorizer { graph: Informer::new(store, Graph::default()) }
     }
 
     /// Decides about requests of nodes; no opinion about others.
-    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+    pub(crate) async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         let Some(node) = identity(attributes.user) else { return Decision::NO_OPINION };
         if node.is_empty() {
             return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));

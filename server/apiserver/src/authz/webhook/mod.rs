@@ -48,7 +48,7 @@ pub(crate) struct WebhookAuthorizer {
 
 impl WebhookAuthorizer {
     /// A webhook without match conditions.
-    pub fn new(service: Service, settings: WebhookSettings) -> WebhookAuthorizer {
+    pub(crate) fn new(service: Service, settings: WebhookSettings) -> WebhookAuthorizer {
         let cache = AnswerCache::new(MAX_CACHED);
         WebhookAuthorizer { service, settings, conditions: Conditions::default(), cache }
     }
@@ -59,7 +59,7 @@ impl WebhookAuthorizer {
     }
 
     /// Decides from the cache or by calling the webhook, if its conditions match.
-    pub async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+    pub(crate) async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
         match self.conditions.matches(attributes) {
             Ok(true) => {}
             Ok(false) => return Decision::no_opinion(String::new()),

@@ -45,7 +45,7 @@ pub(in crate::handlers) struct Done {
 
 impl Done {
     /// The object as clients see it: one that is gone has the revision that it had last.
-    pub fn written(self, deleted: bool) -> Written {
+    pub(crate) fn written(self, deleted: bool) -> Written {
         let revision = if deleted { self.before } else { self.committed.or(self.before) };
         Written { value: self.value, revision }
     }
@@ -56,7 +56,7 @@ impl Commit {
     ///
     /// # Errors
     /// When the object cannot be read or stored.
-    pub async fn run(self, cx: &Context) -> Result<Committed, ApiError> {
+    pub(crate) async fn run(self, cx: &Context) -> Result<Committed, ApiError> {
         Ok(match self.run_unshown(cx).await? {
             Committed::Done(done) => {
                 Committed::Done(Done { value: cx.convert_value(done.value).await?, ..done })

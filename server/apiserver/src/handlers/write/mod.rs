@@ -63,7 +63,7 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    pub fn new<'a>(cx: &'a Context, key: ObjectKey, name: &str) -> Attempts<'a> {
+    pub(super) fn new<'a>(cx: &'a Context, key: ObjectKey, name: &str) -> Attempts<'a> {
         let last_error = ApiError::modified(cx.resource.group(), cx.resource.plural(), name);
         Attempts { cx, key, left: ATTEMPTS, last_error }
     }
@@ -72,7 +72,7 @@ impl Attempts<'_> {
     ///
     /// # Errors
     /// When there were too many attempts, or the object cannot be read.
-    pub async fn next(&mut self) -> Result<Option<Fetched>, ApiError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Fetched>, ApiError> {
         self.left = self.left.checked_sub(1).ok_or_else(|| self.last_error.clone())?;
         self.cx.newest(&self.key).await
     }

@@ -6,7 +6,7 @@ mod deletion;
 mod device_status;
 pub(crate) mod ephemeral_containers;
 pub(crate) mod label_keys;
-pub mod qos;
+pub(crate) mod qos;
 pub(crate) mod resize;
 pub(crate) mod status;
 pub(crate) mod subresources;

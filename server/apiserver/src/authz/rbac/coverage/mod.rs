@@ -28,11 +28,11 @@ pub(crate) struct CoverageLimits {
 
 impl CoverageLimits {
     /// For trusted rules.
-    pub const NONE: CoverageLimits =
+    pub(crate) const NONE: CoverageLimits =
         CoverageLimits { steps: usize::MAX, permissions: usize::MAX, bytes: usize::MAX };
 
     /// For a request: a tenth of a second at most, and an error message of bearable length.
-    pub const REQUEST: CoverageLimits =
+    pub(crate) const REQUEST: CoverageLimits =
         CoverageLimits { steps: 4 << 20, permissions: 4096, bytes: 256 << 10 };
 }
 
