@@ -166,11 +166,11 @@ pub async fn handle(
     if is_head {
         drop_body(&mut response);
     }
-    let response = response.map(|body| connection.count(body, state.unread.as_ref()));
-    match state.meter {
+    let response = match state.meter {
         Some(meter) => meter.answered(response),
         None => response,
-    }
+    };
+    response.map(|body| connection.count(body, state.unread.as_ref()))
 }
 
 /// The connection and the audit ID of a request.

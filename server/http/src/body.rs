@@ -1,6 +1,7 @@
 //! Response bodies.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
 use super::paced_response::{PacedReader, PieceProducer};
-use super::unread_answers::UnreadStream;
+use super::unread_answers::{CountedAnswer, UnreadStream};
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
@@ -16,16 +17,27 @@ pub trait ChunkStream: Send {
     /// The next chunk; `None` ends the body cleanly.
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 
-    /// Counts what is produced ahead of the connection, where there is such a thing.
-    fn count_ahead(self: Pin<&mut Self>, _: UnreadStream) {}
+    /// Whether it counts its chunks from now on, and what it has ahead of the connection. Otherwise they are
+    /// counted as the connection takes them.
+    fn count_in(self: Pin<&mut Self>, _: &Arc<UnreadStream>) -> bool {
+        false
+    }
 }
 
 /// A streamed response whose first chunk was produced before the response header was sent.
 pub struct ProducedBody<P: PieceProducer> {
     /// The first chunk.
-    pub first: Option<Bytes>,
+    first: Option<Bytes>,
     /// The remaining chunks.
-    pub rest: PacedReader<P>,
+    rest: PacedReader<P>,
+    counted: Option<Arc<UnreadStream>>,
+}
+
+impl<P: PieceProducer<Piece = Bytes>> ProducedBody<P> {
+    /// The first chunk and the others.
+    pub fn new(first: Bytes, rest: PacedReader<P>) -> ProducedBody<P> {
+        ProducedBody { first: Some(first), rest, counted: None }
+    }
 }
 
 impl<P> ChunkStream for ProducedBody<P>
@@ -35,14 +47,22 @@ where
 {
     fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let body = self.get_mut();
-        match body.first.take() {
-            Some(first) => Poll::Ready(Some(Ok(first))),
-            None => body.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map_err(Into::into))),
+        if let Some(first) = body.first.take() {
+            return Poll::Ready(Some(Ok(first)));
         }
+        let counted = |piece| match &body.counted {
+            Some(counted) => counted.count(piece),
+            None => piece,
+        };
+        body.rest.poll_next(cx).map(|piece| piece.map(|piece| piece.map(counted).map_err(Into::into)))
     }
 
-    fn count_ahead(self: Pin<&mut Self>, counted: UnreadStream) {
-        self.get_mut().rest.count_in(counted);
+    fn count_in(self: Pin<&mut Self>, counted: &Arc<UnreadStream>) -> bool {
+        let body = self.get_mut();
+        body.first = body.first.take().map(|first| counted.count(first));
+        body.rest.count_in(counted);
+        body.counted = Some(counted.clone());
+        true
     }
 }
 
@@ -53,6 +73,8 @@ impl<P: PieceProducer> Unpin for ProducedBody<P> {}
 pub enum Body {
     /// Complete in memory; sent with `Content-Length`.
     Full(Bytes),
+    /// The same, counted until it is read.
+    Counted(Box<CountedAnswer>),
     /// Produced by another task while it is sent; the channel's capacity bounds the memory.
     Channel {
         /// The chunk that was produced before the response header was sent.
@@ -77,6 +99,13 @@ pub struct ObservedBody {
     // Dropped first: what it records is what was sent until then.
     observer: Box<dyn BodyObserver>,
     inner: Body,
+}
+
+impl ObservedBody {
+    /// The same with another body, made of this one.
+    pub(crate) fn map(self, make: impl FnOnce(Body) -> Body) -> ObservedBody {
+        ObservedBody { observer: self.observer, inner: make(self.inner) }
+    }
 }
 
 /// A body that failed after the response header was sent; the connection (HTTP/1.1) or stream (HTTP/2) is
@@ -107,15 +136,6 @@ impl Body {
     pub fn observed(self, observer: impl BodyObserver + 'static) -> Body {
         Body::Observed(Box::new(ObservedBody { observer: Box::new(observer), inner: self }))
     }
-
-    /// The stream that produces it, if one does.
-    pub(crate) fn stream(&mut self) -> Option<Pin<&mut dyn ChunkStream>> {
-        match self {
-            Body::Stream(stream) => Some(stream.as_mut()),
-            Body::Observed(body) => body.inner.stream(),
-            Body::Full(_) | Body::Channel { .. } => None,
-        }
-    }
 }
 
 impl From<Vec<u8>> for Body {
@@ -135,6 +155,7 @@ impl HttpBody for Body {
         match self.get_mut() {
             Body::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Body::Counted(answer) => Poll::Ready(answer.next_part().map(|part| Ok(Frame::data(part)))),
             Body::Channel { first, rest } => match first.take() {
                 Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
                 None => rest.poll_recv(cx).map(|c| c.map(|c| c.map(Frame::data))),
@@ -151,12 +172,17 @@ impl HttpBody for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Body::Full(bytes) if bytes.is_empty())
+        match self {
+            Body::Full(bytes) => bytes.is_empty(),
+            Body::Counted(answer) => answer.remaining() == 0,
+            _ => false,
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Body::Counted(answer) => SizeHint::with_exact(answer.remaining() as u64),
             _ => SizeHint::default(),
         }
     }

@@ -1,5 +1,17 @@
 //! Configuration of the C library's allocator, which serves the whole process, including RocksDB.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use plinth_apiserver::context::Server;
+
+/// Unread answers of so many bytes are a flood, once they are gone.
+const FLOOD: usize = 64 << 20;
+/// How often it is looked for the end of one, and how often memory is given back at the most: what is freed is
+/// mostly used again, and threads that need memory wait meanwhile.
+const LOOKED_FOR: Duration = Duration::from_secs(2);
+const GIVEN_BACK: Duration = Duration::from_secs(30);
+
 /// Limits the number of arenas to the number of processors, at least two. By default each of some dozens of
 /// threads gets its own, and memory that one thread allocates and another frees stays idle in both: with
 /// fewer arenas a server that answers lists needs a third less memory, and is as fast, since small blocks are
@@ -19,4 +31,32 @@ pub fn configure() {
         // SAFETY: mallopt takes two numbers and has no preconditions; it locks what it changes.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
     }
+}
+
+/// Gives the memory of unread answers back to the system when a flood of them is over. The allocator keeps what
+/// was freed below a block that is still used, so a flood of gigabytes left gigabytes.
+pub fn give_back_after_floods(server: &Arc<Server>) {
+    let watched = server.clone();
+    server.spawn(async move {
+        let mut most = 0;
+        loop {
+            tokio::time::sleep(LOOKED_FOR).await;
+            let now = watched.metrics.unread_answers.get().map_or(0, |answers| answers.bytes());
+            most = now.max(most);
+            if most >= FLOOD && now < most / 4 {
+                // It does not panic.
+                let _ = tokio::task::spawn_blocking(give_back).await;
+                most = now;
+                tokio::time::sleep(GIVEN_BACK).await;
+            }
+        }
+    });
+}
+
+fn give_back() {
+    // SAFETY: malloc_trim takes a number and has no preconditions; it locks what it changes.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }

@@ -3,9 +3,10 @@
 //!
 //! Those threads are few, and a client may read slowly or not at all. So a response is produced by a
 //! [`PieceProducer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is
-//! then parked, which takes no thread, and is resumed when its reader has taken some. A producer that is idle
-//! for a while [releases](PieceProducer::release) its snapshot and buffers. A client that does not read thus
-//! costs its ready pieces, and no more.
+//! then parked, which takes no thread, and is resumed when its reader has taken some. Where many are parked,
+//! and after a while in which nothing was read, a producer is [suspended](PieceProducer::suspend): it keeps no
+//! snapshot and no buffers. A client that does not read thus costs its ready pieces and what the producer
+//! keeps, and no more; all clients together cost what [`PacedReader::count_in`] counts.
 //!
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.
@@ -26,15 +27,18 @@ use tokio::time::Instant;
 
 use plinth_api::{ApiError, Reason};
 
-use super::unread_answers::UnreadStream;
+use super::unread_answers::{HeldBytes, UnreadStream};
 
 /// Maximum number of ready pieces. It is one until the first was taken, and grows with each one taken, so
 /// that clients that never read cost least.
 const MAX_READY: usize = 3;
 /// A producer is resumed when at most this many pieces are ready.
 const RESUME_AT: usize = 1;
-/// Time without reads after which the producer releases its resources.
+/// Time without reads after which the producer is idle.
 const IDLE: Duration = Duration::from_secs(2);
+/// With so many parked producers of a server, others are suspended when they are parked: a snapshot's iterator
+/// keeps blocks and buffers of up to megabytes. Resuming one takes less than producing a piece.
+const MANY_PARKED: usize = 32;
 /// Maximum number of requests of a server that block a thread on a remote service. Nothing else of a server
 /// holds threads of the runtime's blocking pool while it waits for others, so whoever makes the runtime gives
 /// its pool that many for each server, and more to compute.
@@ -47,12 +51,18 @@ pub struct ProducerPool {
     permits: Arc<Semaphore>,
     /// Producers that wait for a permit.
     waiting: AtomicUsize,
+    /// Parked producers that are not suspended.
+    parked: AtomicUsize,
 }
 
 impl Default for ProducerPool {
     fn default() -> ProducerPool {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        ProducerPool { permits: Arc::new(Semaphore::new(processors)), waiting: AtomicUsize::new(0) }
+        ProducerPool {
+            permits: Arc::new(Semaphore::new(processors)),
+            waiting: AtomicUsize::new(0),
+            parked: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -154,9 +164,13 @@ pub trait PieceProducer: Send + 'static {
     /// Errors that end the response.
     fn next(&mut self, reader: ClientPresence<'_>) -> Result<NextPiece<Self::Piece>, Self::Error>;
 
-    /// Releases resources that can be acquired again, such as a snapshot, because nothing was read for a
-    /// while.
-    fn release(&mut self);
+    /// Releases what takes memory and can be acquired again, such as a snapshot and its buffers.
+    fn suspend(&mut self);
+
+    /// Nothing was read for a while.
+    fn idle(&mut self) {
+        self.suspend();
+    }
 
     /// The memory of a piece, in bytes.
     fn piece_bytes(piece: &Self::Piece) -> usize;
@@ -227,15 +241,43 @@ struct State<P: PieceProducer> {
     /// Number of pieces taken.
     taken: u64,
     /// The producer, while it has no thread.
-    parked: Option<P>,
-    released: bool,
+    parked: Option<Parked<P>>,
+    is_idle: bool,
     ended: bool,
     waiting: Option<Waker>,
-    /// Bytes of the piece that was taken last: the connection holds it until it takes the next one.
-    last_taken: usize,
     /// Bytes that the producer keeps.
     kept: usize,
-    counted: Option<UnreadStream>,
+    counted: Option<HeldBytes>,
+}
+
+/// A producer without a thread.
+struct Parked<P> {
+    producer: P,
+    /// While it has its snapshot.
+    place: Option<ParkedPlace>,
+}
+
+impl<P: PieceProducer> Parked<P> {
+    /// One that has no snapshot.
+    fn suspended(producer: P) -> Parked<P> {
+        Parked { producer, place: None }
+    }
+}
+
+/// A place among the parked producers that have their snapshots.
+struct ParkedPlace(Arc<ProducerPool>);
+
+impl ParkedPlace {
+    fn take(pool: &Arc<ProducerPool>) -> Option<ParkedPlace> {
+        let place = ParkedPlace(pool.clone());
+        (pool.parked.fetch_add(1, Ordering::Relaxed) < MANY_PARKED).then_some(place)
+    }
+}
+
+impl Drop for ParkedPlace {
+    fn drop(&mut self) {
+        self.0.parked.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl<P: PieceProducer> PacedReader<P> {
@@ -245,15 +287,14 @@ impl<P: PieceProducer> PacedReader<P> {
             ready: VecDeque::new(),
             taken: 0,
             parked: None,
-            released: false,
+            is_idle: false,
             ended: false,
             waiting: None,
-            last_taken: 0,
             kept: 0,
             counted: None,
         };
         let shared = Arc::new(Shared { pool, state: Mutex::new(state), gone: AtomicBool::new(false) });
-        resume(&shared, producer);
+        resume(&shared, Parked::suspended(producer));
         PacedReader { shared, watcher: None }
     }
 
@@ -269,11 +310,10 @@ impl<P: PieceProducer> PacedReader<P> {
         self.watcher = Some(watcher.abort_handle());
     }
 
-    /// Counts from now on what the response holds: ready pieces, the one that was taken last, and what its
-    /// producer keeps.
-    pub fn count_in(&mut self, counted: UnreadStream) {
+    /// Counts from now on the pieces that are ready, and what their producer keeps.
+    pub fn count_in(&mut self, counted: &Arc<UnreadStream>) {
         let mut state = self.shared.state.lock();
-        state.counted = Some(counted);
+        state.counted = Some(counted.holder());
         state.count();
     }
 
@@ -293,7 +333,6 @@ impl<P: PieceProducer> PacedReader<P> {
         let mut state = self.shared.state.lock();
         let piece = state.ready.pop_front();
         state.taken += u64::from(piece.is_some());
-        state.last_taken = bytes_of::<P>(piece.as_ref());
         state.count();
         let parked = if state.ready.len() <= RESUME_AT { state.parked.take() } else { None };
         let polled = match piece {
@@ -305,8 +344,8 @@ impl<P: PieceProducer> PacedReader<P> {
             }
         };
         drop(state);
-        if let Some(producer) = parked {
-            resume(&self.shared, producer);
+        if let Some(parked) = parked {
+            resume(&self.shared, parked);
         }
         polled
     }
@@ -324,13 +363,19 @@ impl<P: PieceProducer> Drop for PacedReader<P> {
 }
 
 /// Runs a producer on a thread that may block, once its pool has a permit.
-fn resume<P: PieceProducer>(shared: &Arc<Shared<P>>, producer: P) {
+fn resume<P: PieceProducer>(shared: &Arc<Shared<P>>, parked: Parked<P>) {
     let shared = shared.clone();
+    let run_on_a_thread = |shared: Arc<Shared<P>>, Parked { producer, place }: Parked<P>, permit| {
+        tokio::task::spawn_blocking(move || {
+            drop(place);
+            run(&shared, producer, permit);
+        });
+    };
     match shared.pool.try_acquire() {
-        Some(permit) => drop(tokio::task::spawn_blocking(move || run(&shared, producer, permit))),
+        Some(permit) => run_on_a_thread(shared, parked, permit),
         None => drop(tokio::spawn(async move {
             if let Some(permit) = shared.pool.acquire().await {
-                tokio::task::spawn_blocking(move || run(&shared, producer, permit));
+                run_on_a_thread(shared, parked, permit);
             }
         })),
     }
@@ -363,20 +408,33 @@ fn run<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permi
                 state.ended = true;
             }
         }
-        state.released = false;
+        state.is_idle = false;
         state.kept = if state.ended { 0 } else { kept };
         state.count();
         if state.ended {
             return wake(state);
         }
         if state.ready.len() >= state.max_ready() {
-            state.parked = Some(producer);
-            return wake(state);
+            if let Some(place) = ParkedPlace::take(&shared.pool) {
+                state.parked = Some(Parked { producer, place: Some(place) });
+                return wake(state);
+            }
+            wake(state);
+            producer.suspend();
+            match park_suspended(shared, producer, false) {
+                Some(resumed) => producer = resumed,
+                None => return,
+            }
+        } else {
+            wake(state);
         }
-        wake(state);
         if shared.pool.waiting.load(Ordering::Relaxed) > 0 {
+            let place = ParkedPlace::take(&shared.pool);
+            if place.is_none() {
+                producer.suspend();
+            }
             drop(running);
-            return resume(shared, producer);
+            return resume(shared, Parked { producer, place });
         }
     }
 }
@@ -395,16 +453,12 @@ impl<P: PieceProducer> State<P> {
         self.count();
     }
 
-    fn count(&self) {
-        if let Some(counted) = &self.counted {
-            let ready: usize = self.ready.iter().map(|piece| bytes_of::<P>(Some(piece))).sum();
-            counted.set(ready + self.last_taken + self.kept);
+    fn count(&mut self) {
+        if let Some(counted) = &mut self.counted {
+            let ready: usize = self.ready.iter().flatten().map(P::piece_bytes).sum();
+            counted.set(ready + self.kept);
         }
     }
-}
-
-fn bytes_of<P: PieceProducer>(piece: Option<&Result<P::Piece, P::Error>>) -> usize {
-    piece.and_then(|piece| piece.as_ref().ok()).map_or(0, P::piece_bytes)
 }
 
 /// Wakes the reader, outside of the lock.
@@ -449,30 +503,35 @@ async fn watch<P: PieceProducer>(shared: Weak<Shared<P>>, idle: Duration, until:
             tokio::task::spawn_blocking(move || drop(parked));
             return;
         }
-        if std::mem::replace(&mut seen, state.taken) != state.taken || state.released {
+        if std::mem::replace(&mut seen, state.taken) != state.taken || state.is_idle {
             continue;
         }
-        if let Some(producer) = state.parked.take() {
+        if let Some(Parked { mut producer, .. }) = state.parked.take() {
             drop(state);
-            tokio::task::spawn_blocking(move || release(&shared, producer));
+            tokio::task::spawn_blocking(move || {
+                let _end = EndsOnPanic(&shared);
+                producer.idle();
+                if let Some(producer) = park_suspended(&shared, producer, true) {
+                    resume(&shared, Parked::suspended(producer));
+                }
+            });
         }
     }
 }
 
-fn release<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P) {
-    let _end = EndsOnPanic(shared);
-    producer.release();
+/// Parks a producer that was suspended without the lock. Gives it back where the reader has taken enough
+/// meanwhile.
+fn park_suspended<P: PieceProducer>(shared: &Shared<P>, producer: P, is_idle: bool) -> Option<P> {
     let mut state = shared.state.lock();
     if state.ended || shared.gone.load(Ordering::Relaxed) {
-        return;
+        return None;
     }
     if state.ready.len() <= RESUME_AT && state.ready.len() < state.max_ready() {
-        // The reader has resumed meanwhile.
-        drop(state);
-        return resume(shared, producer);
+        return Some(producer);
     }
-    state.released = true;
-    state.parked = Some(producer);
+    state.is_idle = is_idle;
+    state.parked = Some(Parked::suspended(producer));
+    None
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ struct Numbers {
 #[derive(Default)]
 struct Seen {
     made: AtomicUsize,
-    released_count: AtomicUsize,
+    idle: AtomicUsize,
+    suspended: AtomicUsize,
     dropped: AtomicUsize,
     /// Number of threads that run it.
     running: AtomicUsize,
@@ -47,8 +48,12 @@ impl PieceProducer for Numbers {
         })
     }
 
-    fn release(&mut self) {
-        self.seen.released_count.fetch_add(1, Ordering::SeqCst);
+    fn suspend(&mut self) {
+        self.seen.suspended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn idle(&mut self) {
+        self.seen.idle.fetch_add(1, Ordering::SeqCst);
     }
 
     fn piece_bytes(_: &usize) -> usize {
@@ -119,9 +124,9 @@ async fn who_stalls_lets_it_rest_and_finds_it_where_it_was() {
     assert_eq!(reader.next().await, Some(Ok(1)));
     reader.watch_with(Duration::from_millis(1), None);
     for number in 2..10 {
-        // A released producer that was not resumed is not released again.
-        until(|| reader.shared.state.lock().released).await;
-        assert!(seen.released_count.load(Ordering::SeqCst) > 0);
+        // An idle producer that was not resumed is not idle again.
+        until(|| reader.shared.state.lock().is_idle).await;
+        assert!(seen.idle.load(Ordering::SeqCst) > 0);
         assert_eq!(reader.next().await, Some(Ok(number)));
     }
 }
@@ -148,7 +153,7 @@ impl PieceProducer for Waits {
         Ok(NextPiece::Last(1))
     }
 
-    fn release(&mut self) {}
+    fn suspend(&mut self) {}
 
     fn piece_bytes(_: &usize) -> usize {
         0
@@ -191,15 +196,30 @@ async fn what_a_response_holds_is_counted_until_it_is_read() {
     let (mut reader, _) = numbers(5);
     assert_eq!(reader.next().await.unwrap(), Ok(1));
     until(|| reader.shared.state.lock().parked.is_some()).await;
-    // The one that was taken, and two ready ones.
-    let counted = connection.unidentified_stream().unwrap();
-    reader.count_in(counted);
-    assert_eq!(all.bytes(), 3 * PIECE + KEPT);
+    reader.count_in(&connection.unidentified_stream().unwrap());
+    assert_eq!(all.bytes(), 2 * PIECE + KEPT);
     while reader.next().await.is_some() {}
     assert_eq!(all.bytes(), 0);
     let (mut reader, _) = numbers(5);
-    reader.count_in(connection.unidentified_stream().unwrap());
+    reader.count_in(&connection.unidentified_stream().unwrap());
     until(|| all.bytes() == PIECE + KEPT).await;
     drop(reader);
     until(|| all.bytes() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_are_parked_few_keep_their_snapshots() {
+    let (pool, seen) = (Arc::<ProducerPool>::default(), Arc::<Seen>::default());
+    let start = |_| PacedReader::start(pool.clone(), Numbers { at: 0, end: 100, seen: seen.clone() });
+    let mut readers: Vec<_> = (0..MANY_PARKED + 10).map(start).collect();
+    until(|| readers.iter().all(|reader| reader.shared.state.lock().parked.is_some())).await;
+    assert_eq!(pool.parked.load(Ordering::SeqCst), MANY_PARKED);
+    assert_eq!(seen.suspended.load(Ordering::SeqCst), 10);
+    for reader in &mut readers {
+        for piece in 1..=100 {
+            assert_eq!(reader.next().await, Some(Ok(piece)));
+        }
+    }
+    drop(readers);
+    until(|| pool.parked.load(Ordering::SeqCst) == 0).await;
 }

@@ -1,5 +1,15 @@
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::Body as HttpBody;
+use hyper::Request;
+use plinth_api::User;
+
+use super::connection::{COUNTED_FROM, MANY_STREAMS, REQUEST, STREAM};
+use super::stream::COUNTED_CHUNK;
 use super::*;
-use crate::body::BodyObserver;
+use crate::body::{Body, BodyError, BodyObserver, ChunkStream};
 
 const SIZE: usize = 1 << 20;
 
@@ -24,15 +34,15 @@ async fn short_answers_and_other_forms_are_not_counted() {
     let connection = connection(&UnreadAnswers::new(None));
     let _small = connection.count(Body::from(vec![0; COUNTED_FROM - 1]), None, 1);
     let unread = answer(&connection, "user");
-    assert_eq!(connection.all.bytes(), SIZE);
+    assert_eq!(connection.answers().bytes(), SIZE);
     drop(unread);
-    assert_eq!(connection.all.bytes(), 0);
+    assert_eq!(connection.answers().bytes(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_wait_go_on_when_answers_are_read() {
-    let connection = connection(&UnreadAnswers::new(Some(4 << 20)));
-    let mut unread: Vec<Body> = (0..3).map(|_| answer(&connection, "user")).collect();
+    let connection = connection(&UnreadAnswers::new(Some(16 << 20)));
+    let mut unread: Vec<Body> = (0..9).map(|_| answer(&connection, "user")).collect();
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..200 {
         let connection = connection.clone();
@@ -49,13 +59,18 @@ async fn all_that_wait_go_on_when_answers_are_read() {
         ended.unwrap();
     }
     drop(unread);
-    assert_eq!(connection.all.bytes(), 0);
+    assert_eq!(connection.answers().bytes(), 0);
 }
 
 /// Makes what a connection has not read older.
 fn age(connection: &ConnectionUnread) {
-    connection.state.lock().unread.values_mut().for_each(|item| item.since -= YOUNG);
-    *connection.all.looked.lock() = [None; 2];
+    connection.age();
+    look_now(connection.answers());
+}
+
+/// As if it had not been looked for connections to close for a while.
+fn look_now(all: &UnreadAnswers) {
+    *all.looked.lock() = [None; 2];
 }
 
 #[tokio::test]
@@ -91,6 +106,7 @@ async fn with_twice_as_much_young_answers_are_no_reason_to_wait() {
     age(&slow);
     let _held: Vec<Body> = (0..31).map(|_| answer(&fresh, "many")).collect();
     assert!(!is_closed(&fresh).await && !is_closed(&slow).await);
+    look_now(&all);
     let _more = answer(&fresh, "many");
     assert!(is_closed(&fresh).await && !is_closed(&slow).await);
     // What all answers share takes no memory, whoever reads it.
@@ -134,27 +150,23 @@ async fn the_streams_of_a_connection_with_many_count() {
     let connection = connection(&UnreadAnswers::new(None));
     let short = || Body::from(vec![0; 100]);
     let _few = connection.count(short(), None, MANY_STREAMS - 1);
-    assert_eq!(connection.all.bytes(), 0);
+    assert_eq!(connection.answers().bytes(), 0);
     let many = connection.count(short(), None, MANY_STREAMS);
     let _empty = connection.count(Body::empty(), None, MANY_STREAMS);
-    assert_eq!(connection.all.bytes(), STREAM);
+    assert_eq!(connection.answers().bytes(), STREAM);
     let request = connection.count_request(&Request::new(()), MANY_STREAMS);
     assert!(connection.count_request(&Request::new(()), MANY_STREAMS - 1).is_none());
-    assert!(connection.all.bytes() >= STREAM + REQUEST);
+    assert!(connection.answers().bytes() >= STREAM + REQUEST);
     drop((many, request));
-    assert_eq!(connection.all.bytes(), 0);
+    assert_eq!(connection.answers().bytes(), 0);
 }
 
-/// A stream that holds what it was told to.
-struct Holds(Arc<Mutex<Option<UnreadStream>>>);
+/// A stream of chunks.
+struct Chunks(Vec<Bytes>);
 
-impl ChunkStream for Holds {
+impl ChunkStream for Chunks {
     fn poll_chunk(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        Poll::Pending
-    }
-
-    fn count_ahead(self: Pin<&mut Self>, counted: UnreadStream) {
-        *self.0.lock() = Some(counted);
+        Poll::Ready(self.get_mut().0.pop().map(Ok))
     }
 }
 
@@ -164,33 +176,168 @@ impl BodyObserver for Unobserved {
     fn sent(&mut self, _: &Bytes) {}
 }
 
+/// What the connection takes of the body of an answer.
+async fn taken(mut body: Body) -> Vec<Bytes> {
+    let mut chunks = Vec::new();
+    while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        chunks.push(frame.unwrap().into_data().unwrap());
+    }
+    chunks
+}
+
+fn streamed(of: &Arc<ConnectionUnread>, name: &str, chunks: Vec<Bytes>) -> Body {
+    let body = Body::Stream(Box::pin(Chunks(chunks))).observed(Unobserved);
+    of.count(body, Some(&of.of(&user(name))), 1)
+}
+
+fn large() -> Bytes {
+    Bytes::from(vec![7; SIZE])
+}
+
+#[tokio::test]
+async fn chunks_count_until_the_connection_has_sent_them() {
+    let all = UnreadAnswers::new(None);
+    let connection = connection(&all);
+    let short = Bytes::from(vec![7; COUNTED_CHUNK - 1]);
+    let mut chunks = taken(streamed(&connection, "user", vec![large(), short, large()])).await;
+    // The body is gone, and they are not.
+    assert_eq!(all.bytes(), 2 * SIZE);
+    assert_eq!(chunks[0], large());
+    chunks.pop();
+    assert_eq!(all.bytes(), SIZE);
+    drop(chunks);
+    // Whole answers that are observed, too.
+    let observed = connection.count(Body::Full(large()).observed(Unobserved), None, 1);
+    assert_eq!(all.bytes(), SIZE);
+    let chunks = taken(observed).await;
+    assert_eq!((all.bytes(), chunks.concat()), (SIZE, large().to_vec()));
+    drop(chunks);
+    assert_eq!(all.bytes(), 0);
+}
+
 #[tokio::test]
 async fn what_streams_hold_counts_as_answers_do() {
     let all = UnreadAnswers::new(Some(16 << 20));
     let [stalled, moving, slow] = std::array::from_fn(|_| connection(&all));
-    let stream = |of: &Arc<ConnectionUnread>| {
-        let held = Arc::new(Mutex::new(None));
-        let body = Body::Stream(Box::pin(Holds(held.clone()))).observed(Unobserved);
-        let body = of.count(body, Some(&of.of(&user("many"))), 1);
-        let counted = held.lock().take().unwrap();
-        (body, counted)
-    };
-    let (_first, of_stalled) = stream(&stalled);
-    let (_second, of_moving) = stream(&moving);
-    of_stalled.set(8 * SIZE);
-    of_moving.set(8 * SIZE);
+    let of_stalled = taken(streamed(&stalled, "many", (0..8).map(|_| large()).collect())).await;
+    let mut of_moving = taken(streamed(&moving, "many", (0..8).map(|_| large()).collect())).await;
     assert_eq!(all.bytes(), 16 * SIZE);
     age(&stalled);
     age(&moving);
     // One of them reads.
-    of_moving.set(7 * SIZE);
-    of_moving.set(8 * SIZE);
+    of_moving.pop();
+    let _more = answer(&moving, "many");
     let _read = answer(&slow, "reader");
     assert!(is_closed(&stalled).await && !is_closed(&moving).await && !is_closed(&slow).await);
     assert_eq!(all.bytes(), 9 * SIZE);
-    // Nothing more counts on a connection that is closed, and no stream is begun.
-    of_stalled.set(SIZE);
-    assert!(matches!(stalled.count(Body::Stream(Box::pin(Dropped)), None, 1), Body::Stream(_)));
-    drop((of_stalled, of_moving));
+    // Nothing is subtracted twice, and no stream is begun on a connection that is closed.
+    drop(of_stalled);
+    assert_eq!(all.bytes(), 9 * SIZE);
+    let refused = streamed(&stalled, "many", vec![large()]);
+    let Body::Observed(_) = &refused else { panic!("observed") };
+    drop((refused, of_moving));
+    assert_eq!(all.bytes(), 2 * SIZE);
+}
+
+#[tokio::test]
+async fn chunks_that_many_have_count_once() {
+    let all = UnreadAnswers::new(Some(16 << 20));
+    let readers: Vec<_> = (0..100).map(|_| connection(&all)).collect();
+    let event = large();
+    let mut held = Vec::new();
+    for reader in &readers {
+        held.push(taken(streamed(reader, "watcher", vec![event.clone()])).await);
+    }
     assert_eq!(all.bytes(), SIZE);
+    // 200 MiB of them are 17, of a bound of 16: nobody is closed for what all have for a moment.
+    let mut second = Vec::new();
+    for event in (0..17).map(|_| large()).collect::<Vec<_>>() {
+        let _kept = event.clone();
+        second.push(taken(streamed(&readers[0], "watcher", vec![event])).await);
+    }
+    assert_eq!(all.bytes(), 18 * SIZE);
+    assert!(!is_closed(&readers[0]).await);
+    drop(held);
+    drop(second);
+    assert_eq!(all.bytes(), 0);
+    drop(readers);
+    assert_eq!(all.closing.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn who_keeps_chunks_that_others_have_had_is_closed() {
+    let all = UnreadAnswers::new(Some(16 << 20));
+    let [keeps, reads] = std::array::from_fn(|_| connection(&all));
+    let events: Vec<Bytes> = (0..17).map(|_| large()).collect();
+    let mut kept = Vec::new();
+    for event in &events {
+        kept.push(taken(streamed(&keeps, "keeper", vec![event.clone()])).await);
+    }
+    age(&keeps);
+    let _now: Vec<_> = taken(streamed(&reads, "reader", events[..2].to_vec())).await;
+    assert!(is_closed(&keeps).await && !is_closed(&reads).await);
+    // Until they are dropped they are memory; nobody else is closed for it.
+    assert_eq!((all.bytes(), all.remaining()), (17 * SIZE, 0));
+    drop(kept);
+    assert_eq!((all.bytes(), all.remaining()), (2 * SIZE, 2 * SIZE));
+    // Twice as much is no moment.
+    let events: Vec<Bytes> = (0..32).map(|_| large()).collect();
+    look_now(&all);
+    let (other, kept) = (connection(&all), events.clone());
+    let mut held = Vec::new();
+    for event in kept {
+        held.push(taken(streamed(&other, "other", vec![event])).await);
+        look_now(&all);
+    }
+    assert!(is_closed(&other).await);
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_a_reader_have_the_bound_too() {
+    let all = UnreadAnswers::new(Some(16 << 20));
+    let [stalled, waits, other] = std::array::from_fn(|_| connection(&all));
+    let _held: Vec<Body> = (0..9).map(|_| answer(&stalled, "many")).collect();
+    // A body that does not come, and requests with long heads behind it.
+    let user = waits.of(&user("many"));
+    let request = Request::builder().header("long", "x".repeat(SIZE)).body(()).unwrap();
+    let _begun = waits.wait_for_reader(&user, &request, Duration::from_secs(600)).await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (waits, user) = (waits.clone(), user.clone());
+        let request = Request::builder().header("long", "x".repeat(SIZE)).body(()).unwrap();
+        waiting.spawn(async move {
+            waits.wait_for_reader(&user, &request, Duration::from_secs(600)).await.is_none()
+        });
+    }
+    // Those beyond the bound are refused at once.
+    for _ in 0..32 {
+        assert!(waiting.join_next().await.unwrap().unwrap());
+    }
+    assert!((16 * SIZE..18 * SIZE).contains(&all.bytes()));
+    // Whoever takes more than that is not the one who is closed.
+    let _more: Vec<Body> = (0..15).map(|_| answer(&other, "other")).collect();
+    look_now(&all);
+    let _last = answer(&other, "other");
+    assert!(!is_closed(&other).await && (is_closed(&waits).await || is_closed(&stalled).await));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_being_read_does_not_wait() {
+    for is_read in [true, false] {
+        let all = UnreadAnswers::new(Some(16 << 20));
+        let [slow, others] = std::array::from_fn(|_| connection(&all));
+        let mut long = slow.count(Body::from(vec![7; 9 * SIZE]), Some(&slow.of(&user("reader"))), 1);
+        assert_eq!(long.size_hint().exact(), Some(9 * SIZE as u64));
+        let _others: Vec<Body> = (0..7).map(|n| answer(&others, &n.to_string())).collect();
+        age(&slow);
+        let mut parts = Vec::new();
+        if is_read {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut long).poll_frame(cx)).await;
+            parts.push(frame.unwrap().unwrap().into_data().unwrap());
+        }
+        let _more = answer(&others, "more");
+        assert_eq!(is_closed(&slow).await, !is_read);
+        parts.extend(taken(long).await);
+        assert_eq!(parts.concat(), vec![7; 9 * SIZE]);
+    }
 }

@@ -238,7 +238,10 @@ impl PieceProducer for ListProducer {
         loop {
             let ended = self.write(reader)?;
             let capacity = if ended { 0 } else { CHUNK + CHUNK / 4 };
-            let chunk = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(capacity)));
+            let mut chunk = std::mem::replace(&mut self.buffer, Vec::with_capacity(capacity));
+            // Large objects leave up to as much room behind them.
+            chunk.shrink_to_fit();
+            let chunk = Bytes::from(chunk);
             let begun = std::mem::replace(&mut self.begun, true);
             if ended {
                 // A list that fits into one chunk is below the threshold of compression.
@@ -257,7 +260,7 @@ impl PieceProducer for ListProducer {
         }
     }
 
-    fn release(&mut self) {
+    fn suspend(&mut self) {
         match &mut self.stage {
             Stage::Items { scan, .. } => scan.suspend(),
             Stage::Sized(sized) => {

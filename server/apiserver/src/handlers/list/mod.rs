@@ -101,5 +101,5 @@ async fn stream(
         return Ok(Body::Full(first));
     }
     chunks.watch(Some(cx.server.flow_control.request_timeout));
-    Ok(Body::Stream(Box::pin(ProducedBody { first: Some(first), rest: chunks })))
+    Ok(Body::Stream(Box::pin(ProducedBody::new(first, chunks))))
 }

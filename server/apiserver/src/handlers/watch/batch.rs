@@ -97,6 +97,12 @@ impl Batch {
         self.before + self.single.as_ref().map_or(self.joined.len(), Bytes::len)
     }
 
+    /// Gives back what it has reserved, for one that may wait for its reader.
+    pub(super) fn shrink(mut self) -> Batch {
+        self.joined.shrink_to_fit();
+        self
+    }
+
     /// All events, as pieces.
     pub(super) fn into_pieces(mut self) -> VecDeque<Bytes> {
         self.close();

@@ -72,6 +72,7 @@ impl PieceProducer for InitialState {
             *first = false;
             Ok(batch.len() < BATCH)
         })?;
+        let batch = batch.shrink();
         Ok(match (at_end, batch.len()) {
             (false, _) => NextPiece::Piece(batch),
             (true, 0) => NextPiece::End,
@@ -79,8 +80,12 @@ impl PieceProducer for InitialState {
         })
     }
 
-    fn release(&mut self) {
+    fn suspend(&mut self) {
         self.scan.suspend();
+    }
+
+    fn idle(&mut self) {
+        self.suspend();
         self.seat = None;
     }
 

@@ -71,6 +71,8 @@ pub(super) struct WatchStream {
     converting: Option<BoxedFuture<Result<Vec<ServedEvent>, ApiError>>>,
     /// Encoded pieces that the connection sends next.
     pieces: VecDeque<Bytes>,
+    /// Counts them until they are sent.
+    counted: Option<Arc<UnreadStream>>,
     metrics: crate::metrics::WatchSeries,
 }
 
@@ -100,6 +102,7 @@ impl WatchStream {
             is_final_poll: false,
             converting: None,
             pieces: VecDeque::new(),
+            counted: None,
             target,
             initial,
             subscription,
@@ -329,7 +332,15 @@ impl ChunkStream for WatchStream {
         let stream = self.get_mut();
         while stream.pieces.is_empty() {
             match stream.poll_events(cx) {
-                Poll::Ready(Some(batch)) => stream.pieces = batch.into_pieces(),
+                Poll::Ready(Some(batch)) => {
+                    stream.pieces = batch.into_pieces();
+                    if let Some(counted) = &stream.counted {
+                        stream
+                            .pieces
+                            .iter_mut()
+                            .for_each(|piece| *piece = counted.count(std::mem::take(piece)));
+                    }
+                }
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => return Poll::Pending,
             }
@@ -337,10 +348,13 @@ impl ChunkStream for WatchStream {
         Poll::Ready(stream.pieces.pop_front().map(Ok))
     }
 
-    fn count_ahead(self: Pin<&mut Self>, counted: UnreadStream) {
-        if let Some(initial) = &mut self.get_mut().initial {
+    fn count_in(self: Pin<&mut Self>, counted: &Arc<UnreadStream>) -> bool {
+        let stream = self.get_mut();
+        if let Some(initial) = &mut stream.initial {
             initial.count_in(counted);
         }
+        stream.counted = Some(counted.clone());
+        true
     }
 }
 

@@ -1,0 +1,145 @@
+//! Bodies that are streams: what is produced of them and not sent.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame};
+
+use super::super::body::{Body, BodyError, ChunkStream};
+use super::connection::{ConnectionUnread, Entry};
+use super::{Owner, UnreadAnswers};
+
+/// Shorter chunks are not counted: an idle watch takes more.
+pub(super) const COUNTED_CHUNK: usize = 4 << 10;
+
+/// What the body of a response holds that its client has not read.
+#[derive(Debug)]
+pub struct UnreadStream(Entry);
+
+impl UnreadStream {
+    /// `None` on a connection that is being closed.
+    pub(super) fn new(connection: &Arc<ConnectionUnread>, owner: &Arc<Owner>) -> Option<Arc<UnreadStream>> {
+        Entry::new(connection, (0, false), owner).map(|entry| Arc::new(UnreadStream(entry)))
+    }
+
+    /// A chunk that counts until it is dropped, when the connection has sent it.
+    pub fn count(self: &Arc<Self>, chunk: Bytes) -> Bytes {
+        if chunk.len() < COUNTED_CHUNK {
+            return chunk;
+        }
+        if chunk.is_unique() {
+            let mut held = self.holder();
+            held.set(chunk.len());
+            return Bytes::from_owner(CountedChunk { _held: held, chunk });
+        }
+        let all = self.0.answers();
+        let key = (chunk.as_ptr().addr(), chunk.len());
+        let shared = all.shared.lock().get_or_make(&key, || SharedChunk::new(all, chunk.len()));
+        self.0.add_shared(chunk.len());
+        all.keep_bound();
+        let held = HeldShare { stream: self.clone(), bytes: chunk.len(), _shared: shared };
+        Bytes::from_owner(CountedChunk { _held: held, chunk })
+    }
+
+    /// Counts bytes that are produced ahead.
+    pub(crate) fn holder(self: &Arc<Self>) -> HeldBytes {
+        HeldBytes { stream: self.clone(), bytes: 0 }
+    }
+}
+
+/// Bytes of a stream that count until this is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldBytes {
+    stream: Arc<UnreadStream>,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// They are so many now.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        match bytes >= before {
+            true => self.stream.0.add(bytes - before),
+            false => self.stream.0.remove(before - bytes),
+        }
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// A chunk that several connections have. It counts until all of them have dropped it.
+#[derive(Debug)]
+pub(super) struct SharedChunk {
+    all: Arc<UnreadAnswers>,
+    bytes: usize,
+}
+
+impl SharedChunk {
+    fn new(all: &Arc<UnreadAnswers>, bytes: usize) -> SharedChunk {
+        all.bytes.fetch_add(bytes, Ordering::AcqRel);
+        SharedChunk { all: all.clone(), bytes }
+    }
+}
+
+impl Drop for SharedChunk {
+    fn drop(&mut self) {
+        self.all.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// What a stream has of such a chunk.
+struct HeldShare {
+    stream: Arc<UnreadStream>,
+    bytes: usize,
+    _shared: Arc<SharedChunk>,
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.stream.0.remove_shared(self.bytes);
+    }
+}
+
+/// The chunk is dropped last: nothing else has its address before.
+struct CountedChunk<H> {
+    _held: H,
+    chunk: Bytes,
+}
+
+impl<H> AsRef<[u8]> for CountedChunk<H> {
+    fn as_ref(&self) -> &[u8] {
+        &self.chunk
+    }
+}
+
+/// A body whose chunks are counted as they are taken.
+pub(super) struct CountedBody {
+    pub(super) body: Body,
+    pub(super) counted: Arc<UnreadStream>,
+}
+
+impl ChunkStream for CountedBody {
+    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let CountedBody { body, counted } = self.get_mut();
+        // No body has other frames than data.
+        let chunk = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
+        let polled = Pin::new(body).poll_frame(cx);
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| counted.count(chunk(frame)))))
+    }
+}
+
+/// The body of an answer that was dropped.
+pub(super) struct Dropped;
+
+impl ChunkStream for Dropped {
+    fn poll_chunk(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        Poll::Ready(Some(Err(BodyError("the connection is closed: answers are not read".to_owned()))))
+    }
+}
