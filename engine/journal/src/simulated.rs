@@ -4,7 +4,7 @@
 //! makes its calls from one thread is reproduced by its seed. With [`FailureRates::latency`] the calls take
 //! time as well, for tests with threads.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,6 +32,10 @@ pub struct FailureRates {
     pub delayed: u32,
     /// Appends that are answered, and made once more later.
     pub repeated: u32,
+    /// Appends that another journal answers, which a review gives up then: they are not made. A later call
+    /// fails, the next one that is not an append at the latest, and so do readers that were opened before.
+    /// What a journal promises is not kept, so [`FailureRates::all`] has none.
+    pub misled: u32,
     /// Calls after which a delayed append has been made.
     pub longest_delay: u64,
     /// Reads that find nothing although there is more: a member of the journal that lags.
@@ -52,6 +56,7 @@ impl FailureRates {
             lost_answers: 40,
             delayed: 40,
             repeated: 30,
+            misled: 0,
             longest_delay: 200,
             stale_reads: 200,
             failed_reads: 30,
@@ -80,6 +85,10 @@ struct State {
     /// Appends that are still on their way, by the time at which they are made.
     delayed: BTreeMap<(u64, u64), Bytes>,
     unreachable: HashSet<u16>,
+    /// Clients that another journal answers.
+    misled: HashSet<u16>,
+    /// How often each client has given up another journal.
+    given_up: HashMap<u16, u64>,
     /// Positions that readers do not get.
     missing: HashSet<Position>,
     max_record_bytes: usize,
@@ -96,6 +105,8 @@ impl SimulatedJournal {
             oldest: Position::new(1),
             delayed: BTreeMap::new(),
             unreachable: HashSet::new(),
+            misled: HashSet::new(),
+            given_up: HashMap::new(),
             missing: HashSet::new(),
             max_record_bytes: 1 << 20,
         };
@@ -215,6 +226,32 @@ impl State {
         Ok(())
     }
 
+    /// Whether another journal answers an append of the client, until that is given up.
+    fn misleads(&mut self, client: u16) -> Result<bool> {
+        let misled = self.failures.misled;
+        let begins = self.happens(misled);
+        if !self.misled.contains(&client) {
+            return Ok(begins && self.misled.insert(client));
+        }
+        if self.next_random().is_multiple_of(2) {
+            self.give_up(client)?;
+        }
+        Ok(true)
+    }
+
+    /// Gives up the other journal, where there is one that answers the client.
+    fn give_up(&mut self, client: u16) -> Result<()> {
+        if !self.misled.remove(&client) {
+            return Ok(());
+        }
+        *self.given_up.entry(client).or_default() += 1;
+        Err(Error::Unavailable { message: "most members have another journal".to_owned() })
+    }
+
+    fn given_up(&self, client: u16) -> u64 {
+        self.given_up.get(&client).copied().unwrap_or(0)
+    }
+
     fn pause(&mut self) -> Duration {
         let longest = u64::try_from(self.failures.latency.as_nanos()).unwrap_or(u64::MAX);
         if longest == 0 {
@@ -232,8 +269,15 @@ pub struct SimulatedClient {
 }
 
 impl SimulatedClient {
-    /// Begins a call; before and after it, latency passes.
+    /// Begins a call that is not an append.
     fn call(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.begin()?;
+        state.give_up(self.number)?;
+        Ok(state)
+    }
+
+    /// Begins a call; before and after it, latency passes.
+    fn begin(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.journal.0.state.lock();
         state.call();
         let pause = state.pause();
@@ -253,7 +297,7 @@ fn unknown(message: &str) -> Error {
 
 impl Journal for SimulatedClient {
     fn append(&self, record: Bytes) -> Result<Position> {
-        let mut state = self.call()?;
+        let mut state = self.begin()?;
         let limit = state.max_record_bytes;
         if record.len() > limit {
             return Err(Error::TooLarge { size: record.len(), limit });
@@ -264,6 +308,10 @@ impl Journal for SimulatedClient {
         }
         if state.happens(failures.refused) {
             return Err(Error::Unavailable { message: "refused".to_owned() });
+        }
+        if state.misleads(self.number)? {
+            let further = state.next_random() % 5;
+            return Ok(Position::new(state.end().get() + further));
         }
         if state.happens(failures.lost) {
             return Err(unknown("the request was lost"));
@@ -288,11 +336,13 @@ impl Journal for SimulatedClient {
     }
 
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
-        let oldest = self.call()?.oldest;
+        let state = self.call()?;
+        let (oldest, given_up) = (state.oldest, state.given_up(self.number));
+        drop(state);
         if from < oldest {
             return Err(Error::Trimmed { requested: from, oldest });
         }
-        Ok(Box::new(SimulatedReader { client: self.clone(), next: from }))
+        Ok(Box::new(SimulatedReader { client: self.clone(), next: from, given_up }))
     }
 
     fn end(&self) -> Result<Position> {
@@ -318,6 +368,8 @@ impl Journal for SimulatedClient {
 struct SimulatedReader {
     client: SimulatedClient,
     next: Position,
+    /// How often its client had given up a journal when it was opened.
+    given_up: u64,
 }
 
 impl Reader for SimulatedReader {
@@ -325,7 +377,7 @@ impl Reader for SimulatedReader {
         let deadline = Instant::now() + timeout;
         let mut state = self.client.call()?;
         let failures = state.failures;
-        if state.happens(failures.failed_reads) {
+        if state.happens(failures.failed_reads) || state.given_up(self.client.number) != self.given_up {
             return Err(Error::Unavailable { message: "the connection was lost".to_owned() });
         }
         if state.happens(failures.stale_reads) {
@@ -399,6 +451,20 @@ mod tests {
             kinds[3] += usize::from(outcome.is_ok());
         }
         assert!(kinds.iter().all(|count| *count > 10), "each failure occurs: {kinds:?}");
+    }
+
+    #[test]
+    fn what_another_journal_has_answered_is_not_there_and_it_is_given_up() {
+        let journal = SimulatedJournal::new(7);
+        let client = journal.client(1);
+        let mut reader = client.read(Position::new(1)).unwrap();
+        journal.set_failures(FailureRates { misled: 1000, ..FailureRates::default() });
+        assert!(client.append(Bytes::from("x")).is_ok());
+        journal.set_failures(FailureRates::default());
+        assert!(matches!(client.trim(Position::ZERO), Err(Error::Unavailable { .. })));
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert!(all(&client).is_empty());
+        assert_eq!(client.append(Bytes::from("y")), Ok(Position::new(1)));
     }
 
     #[test]

@@ -233,18 +233,22 @@ impl CommitQueue {
     }
 
     /// For the proposer of a replica, which takes the place of the builder: takes queued work of up to
-    /// `limit` bytes, one task at least. When `block`, waits until there is some. None when there will be no
-    /// more.
-    pub(crate) fn take_batch(&self, limit: usize, block: bool) -> Option<Vec<Work>> {
+    /// `limit` bytes, one task at least. Waits for some as long as `wait`, for ever if that is
+    /// [`Duration::MAX`]. None when there will be no more.
+    pub(crate) fn take_batch(&self, limit: usize, wait: Duration) -> Option<Vec<Work>> {
+        let until = Instant::now().checked_add(wait);
         let mut state = self.state.lock();
         loop {
             if state.failed.is_some() || (state.refusing.is_some() && state.queue.is_empty()) {
                 return None;
             }
-            if !state.queue.is_empty() || !block {
+            if !state.queue.is_empty() || until.is_some_and(|until| Instant::now() >= until) {
                 break;
             }
-            self.builder.wait(&mut state);
+            match until {
+                Some(until) => drop(self.builder.wait_until(&mut state, until)),
+                None => self.builder.wait(&mut state),
+            }
         }
         let mut work: Vec<Work> = Vec::new();
         let mut bytes = 0usize;

@@ -92,6 +92,7 @@ impl Applier {
         self.compare_hashes(&record)?;
         let (replica, session, sequence) = (record.replica, record.session, record.sequence);
         let is_own = replica == self.shared.replica;
+        let is_early = Self::is_early(&self.applied, &record);
         let mut applied = self.applied.clone();
         let mut effect = Effect { group: Group::new(position.get()), results: Vec::new(), floor: None };
         let is_valid = Self::begins_or_continues(&mut applied, &record);
@@ -110,7 +111,7 @@ impl Applier {
         if let Some(floor) = floor {
             self.store.put_number(&mut group.batch, meta::FLOOR, floor.get());
         }
-        if is_own {
+        if is_own && !is_early {
             let replies = self.shared.take_applied(session, sequence, checksum, is_valid);
             group.answers = replies.into_iter().zip(results).collect();
         }
@@ -178,6 +179,15 @@ impl Applier {
             applied.sessions.insert(record.replica, (record.session, record.sequence));
         }
         is_valid
+    }
+
+    /// Whether the record is void because one before it is missing, which its session has proposed: both are
+    /// appended once more (`unapplied`), and its callers wait for that.
+    fn is_early(applied: &Applied, record: &Record) -> bool {
+        let is_session = matches!(record.body, Body::Session { .. });
+        applied.sessions.get(&record.replica).is_some_and(|(session, sequence)| {
+            !is_session && *session == record.session && record.sequence > sequence.saturating_add(1)
+        })
     }
 
     fn perform(

@@ -12,6 +12,7 @@
 //! - [`ticket`]: a reader that waits for it.
 //! - [`agreement`]: what the hashes in records say about this replica.
 //! - [`suspect`]: records that one member has damaged and others may not.
+//! - [`unapplied`]: records that the journal has answered for, until they are applied.
 //! - [`shared`]: what these threads share.
 //! - [`applied`]: what is stored of how far the journal was applied.
 //! - [`stepped`]: the same work without the threads, step by step, for simulations.
@@ -27,6 +28,7 @@ pub(crate) mod shared;
 pub(crate) mod stepped;
 pub(crate) mod suspect;
 pub(crate) mod ticket;
+pub(crate) mod unapplied;
 
 use std::path::Path;
 use std::sync::Arc;

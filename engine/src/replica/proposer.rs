@@ -25,6 +25,7 @@ use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::replica::applier::Applier;
 use crate::replica::shared::{Awaited, Call, Shared};
+use crate::replica::unapplied::{Unapplied, UnappliedRecords};
 use crate::transaction::{Action, Condition, Transaction};
 
 /// Pauses after appends that fail, doubled from the first to the last, and the longest where the journal may
@@ -54,6 +55,8 @@ pub(crate) struct Proposer {
     alone: VecDeque<(ProposalRecord, Reply)>,
     /// What is to be void once the session has begun that is being begun.
     doubtful: Option<Doubtful>,
+    /// Records of the session that were answered.
+    unapplied: UnappliedRecords,
 }
 
 /// A record that may be in the journal, or come there later, and that the journal takes no more: its limit
@@ -88,8 +91,8 @@ enum Phase {
     New,
     /// The record that begins a session is to be appended, once more if that is not certain.
     Beginning { session: Session, bytes: Bytes },
-    /// It is in the journal at this position.
-    Begun { session: Session, position: Position },
+    /// It is in the journal at this position, by an answer after so many losses of the journal.
+    Begun { session: Session, bytes: Bytes, position: Position, losses: u64 },
     /// Nothing is to be appended before there is new work.
     Ready { session: Session, sequence: u64 },
     /// A record is to be appended. After an append of it with an unknown outcome it is `uncertain`.
@@ -140,6 +143,7 @@ impl Proposer {
             returned: Vec::new(),
             alone: VecDeque::new(),
             doubtful: None,
+            unapplied: UnappliedRecords::default(),
         }
     }
 
@@ -147,8 +151,9 @@ impl Proposer {
     pub(crate) fn run(mut self) {
         loop {
             match self.step(true) {
-                Step::Done => {}
-                Step::Waiting | Step::Idle => self.shared.pause(APPLY_WAIT),
+                // Work is waited for where it is taken.
+                Step::Done | Step::Idle => {}
+                Step::Waiting => self.shared.pause(APPLY_WAIT),
                 Step::Failed => match self.appender.pause.take() {
                     Some(pause) => self.shared.rest(pause, self.awaited()),
                     None => self.shared.wait_for_check(APPLY_WAIT),
@@ -167,7 +172,10 @@ impl Proposer {
         match self.phase {
             Phase::Appending { sequence, uncertain: true, .. } => Awaited::Record(sequence),
             Phase::Beginning { session, .. } => Awaited::Session(session),
-            _ => Awaited::Nothing,
+            _ => match self.unapplied.first_missing() {
+                Some(record) => Awaited::Record(record.sequence),
+                None => Awaited::Nothing,
+            },
         }
     }
 
@@ -180,7 +188,9 @@ impl Proposer {
         for work in self.backlog.drain(..) {
             work.reply.send(Err(error.clone()));
         }
-        while let Some(work) = self.queue.take_batch(usize::MAX, false).filter(|work| !work.is_empty()) {
+        while let Some(work) =
+            self.queue.take_batch(usize::MAX, Duration::ZERO).filter(|work| !work.is_empty())
+        {
             work.into_iter().for_each(|work| work.reply.send(Err(error.clone())));
         }
         self.shared.proposer_ended();
@@ -195,30 +205,42 @@ impl Proposer {
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
+                let losses = self.shared.losses();
                 match self.appender.append(bytes.clone()) {
                     Ok(position) => {
-                        self.phase = Phase::Begun { session, position };
+                        let bytes = std::mem::take(bytes);
+                        self.phase = Phase::Begun { session, bytes, position, losses };
                         Step::Done
                     }
                     Err(_) => Step::Failed,
                 }
             }
-            Phase::Begun { session, position } => {
+            Phase::Begun { session, bytes, position, losses } => {
                 let session = *session;
+                let is_applied = self.shared.anchor().position >= *position;
                 if self.shared.session() == Some(session) {
                     return self.begun(session);
                 }
-                // Where it does not begin in the place of an own one, the replica stops: another process has.
-                if self.shared.anchor().position < *position || self.doubtful.is_some() {
-                    return Step::Waiting;
+                if is_applied && self.doubtful.is_none() {
+                    // An append of an earlier process is before it.
+                    self.phase = Phase::New;
+                    return Step::Done;
                 }
-                // An append of an earlier process is before it.
-                self.phase = Phase::New;
-                Step::Done
+                // Where another process has begun one in the place of an own session, the replica stops.
+                // Otherwise the journal that has answered was given up, as for records of a session.
+                if is_applied || self.appender.end_since(losses).is_some_and(|end| end < *position) {
+                    self.phase = Phase::Beginning { session, bytes: std::mem::take(bytes) };
+                    return Step::Done;
+                }
+                Step::Waiting
             }
             Phase::Ready { session, sequence } => {
                 let (session, sequence) = (*session, *sequence);
-                self.prepare(session, sequence, block)
+                self.unapplied.compare(&self.shared, |losses| self.appender.end_since(losses));
+                match self.unapplied.first_missing() {
+                    Some(_) => self.append_missing(session),
+                    None => self.prepare(session, sequence, block),
+                }
             }
             Phase::Appending { .. } => self.append(),
         }
@@ -238,14 +260,17 @@ impl Proposer {
         let Phase::Appending { session, sequence, proposals, bytes, uncertain } = &mut self.phase else {
             return Step::Done;
         };
-        let (session, sequence) = (*session, *sequence);
+        let (session, sequence, losses) = (*session, *sequence, self.shared.losses());
         let outcome = match self.shared.is_pending(sequence) {
-            true => self.appender.append(bytes.clone()).map(|_| ()),
+            true => self.appender.append(bytes.clone()).map(Some),
             // It was applied, whatever became of the append.
-            false => Ok(()),
+            false => Ok(None),
         };
         match outcome {
-            Ok(()) => {
+            Ok(answer) => {
+                if let Some(position) = answer {
+                    self.unapplied.add(sequence, std::mem::take(bytes), position, losses);
+                }
                 self.phase = Phase::Ready { session, sequence: sequence.saturating_add(1) };
                 Step::Done
             }
@@ -254,11 +279,7 @@ impl Proposer {
                 let error = Error::TooLarge { what: "record for the journal", size, limit };
                 let doubtful = Doubtful { sequence, proposals, error };
                 if *uncertain {
-                    self.doubtful = Some(doubtful);
-                    self.begin(Some(session));
-                    if let Phase::Beginning { session, .. } = self.phase {
-                        self.shared.set_next(session);
-                    }
+                    self.replace_session(session, doubtful);
                 } else if self.too_large(doubtful) {
                     self.phase = Phase::Ready { session, sequence };
                 }
@@ -286,6 +307,33 @@ impl Proposer {
         }
     }
 
+    /// Appends a record once more that was answered and that the journal lacks.
+    fn append_missing(&mut self, session: Session) -> Step {
+        let Some(Unapplied { sequence, bytes, .. }) = self.unapplied.first_missing() else {
+            return Step::Done;
+        };
+        let (sequence, bytes) = (*sequence, bytes.clone());
+        match self.appender.append(bytes.clone()) {
+            Ok(position) => self.unapplied.found(position),
+            Err(JournalError::TooLarge { size, limit }) => {
+                let error = Error::TooLarge { what: "record for the journal", size, limit };
+                let proposals = self.proposals_of(bytes);
+                self.replace_session(session, Doubtful { sequence, proposals, error });
+            }
+            Err(_) => return Step::Failed,
+        }
+        Step::Done
+    }
+
+    /// Begins a session in the place of the own one, so that a record of that is void.
+    fn replace_session(&mut self, session: Session, doubtful: Doubtful) {
+        self.doubtful = Some(doubtful);
+        self.begin(Some(session));
+        if let Phase::Beginning { session, .. } = self.phase {
+            self.shared.set_next(session);
+        }
+    }
+
     /// The journal has found a record too large that was not appended, or is void. A single proposal is
     /// refused; of several each is tried in a record of its own, so that what is too large keeps nobody else.
     /// False where it was applied all the same.
@@ -303,16 +351,49 @@ impl Proposer {
     /// The record that begins a session was applied, and with it everything before it.
     fn begun(&mut self, session: Session) -> Step {
         self.shared.set_own(session);
-        if let Some(doubtful) = self.doubtful.take() {
+        let doubtful = self.doubtful.take();
+        let is_doubtful = |record: &Unapplied| {
+            doubtful.as_ref().is_some_and(|doubtful| doubtful.sequence == record.sequence)
+        };
+        // Of the session before, and void as that record is, where they were not applied.
+        while let Some(record) = self.unapplied.take_first() {
+            if !is_doubtful(&record) {
+                self.propose_alone(record);
+            }
+        }
+        if let Some(doubtful) = doubtful {
             self.too_large(doubtful);
         }
         self.phase = Phase::Ready { session, sequence: 1 };
         Step::Done
     }
 
+    /// Tries each proposal of a record that is void in a record of its own.
+    fn propose_alone(&mut self, record: Unapplied) {
+        let Some(replies) = self.shared.take_refused(record.sequence) else { return };
+        let proposals = self.proposals_of(record.bytes);
+        if proposals.is_empty() {
+            // A level: whoever raises it tries again.
+            let message = "the journal lacks a record that it had answered".to_owned();
+            let error = Error::from(JournalError::Unavailable { message });
+            replies.into_iter().for_each(|reply| reply.send(Err(error.clone())));
+            return;
+        }
+        replies.iter().for_each(Reply::unbegin);
+        self.alone.extend(proposals.into_iter().zip(replies));
+    }
+
+    /// What a record of this replica proposes; nothing for one of another kind.
+    fn proposals_of(&self, bytes: Bytes) -> Vec<ProposalRecord> {
+        match Record::decode_up_to(bytes, self.newest).map(|record| record.body) {
+            Ok(Body::Group(proposals)) => proposals,
+            Ok(Body::Session { .. } | Body::Level(_)) | Err(_) => Vec::new(),
+        }
+    }
+
     /// Makes a record of the work that waits.
     fn prepare(&mut self, session: Session, sequence: u64, block: bool) -> Step {
-        if !self.shared.has_room() {
+        if !self.shared.has_room() || !self.unapplied.has_room() {
             return Step::Waiting;
         }
         let returned = std::mem::take(&mut self.returned).into_iter().filter(|(_, reply)| reply.begin());
@@ -326,7 +407,13 @@ impl Proposer {
             }
         }
         if self.backlog.is_empty() {
-            match self.queue.take_batch(self.group_limit, block) {
+            let wait = match (block, self.unapplied.is_empty()) {
+                (false, _) => Duration::ZERO,
+                (true, true) => Duration::MAX,
+                // What was answered is looked at again.
+                (true, false) => APPLY_WAIT,
+            };
+            match self.queue.take_batch(self.group_limit, wait) {
                 None => return Step::Ended,
                 Some(work) => self.backlog.extend(work),
             }
@@ -453,6 +540,20 @@ impl Appender {
         self.pause = Some(self.retry_delay.min(longest));
         self.retry_delay = (self.retry_delay * 2).min(longest);
         appended
+    }
+
+    /// The end of the journal, where it was lost since `losses`, and was checked. Once: `losses` is raised.
+    fn end_since(&self, losses: &mut u64) -> Option<Position> {
+        let now = self.shared.losses();
+        if *losses == now || !self.shared.is_checked() {
+            return None;
+        }
+        let end = self.journal.end();
+        self.shared.heard(Call::Read, end.as_ref().err());
+        if self.shared.losses() == now {
+            *losses = now;
+        }
+        end.ok().filter(|_| *losses == now)
     }
 }
 

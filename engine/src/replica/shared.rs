@@ -325,6 +325,15 @@ impl Shared {
         Vec::new()
     }
 
+    /// Whether one of these records, by sequence, was not applied though the journal was, up to the position
+    /// that it has named for the record.
+    pub(crate) fn lacks(&self, mut records: impl Iterator<Item = (u64, Position)>) -> bool {
+        let state = self.state.lock();
+        records.any(|(sequence, position)| {
+            position <= state.anchor.position && state.pending.contains_key(&sequence)
+        })
+    }
+
     /// Whether the record with this sequence is still to be applied.
     pub(crate) fn is_pending(&self, sequence: u64) -> bool {
         self.state.lock().pending.contains_key(&sequence)
@@ -527,7 +536,7 @@ mod tests {
         let queue = Arc::new(CommitQueue::new(1 << 20));
         let task = Task::Transact(Transaction::new().put("k", "v"));
         let proposal = Proposal::submit_withdrawable(&queue, task, 2);
-        let replies = queue.take_batch(usize::MAX, true).unwrap().into_iter().map(|work| work.reply);
+        let replies = queue.take_batch(usize::MAX, Duration::MAX).unwrap().into_iter().map(|work| work.reply);
         let replies: Vec<_> = replies.filter(Reply::begin).collect();
         assert_eq!(replies.len(), 1);
         (proposal, replies)

@@ -68,7 +68,7 @@ impl World {
         for node in &mut world.nodes {
             node.open(&world.journal);
         }
-        world.journal.set_failures(FailureRates::all());
+        world.journal.set_failures(FailureRates { misled: 10, ..FailureRates::all() });
         world
     }
 
