@@ -57,6 +57,8 @@ impl Shared {
         };
         self.review.check(opinion).map_err(|message| {
             *self.known.lock() = None;
+            // Nor is the right one to have the keys of the one that is given up.
+            self.log_created.store(0, Ordering::Relaxed);
             self.client.trust_none();
             Error::Unavailable { message }
         })
@@ -353,5 +355,25 @@ mod tests {
         assert_eq!(shared.end(), Ok(Position::new(5)));
         assert_ne!(shared.client.current(), 0);
         assert!(shared.review.is_agreed());
+    }
+
+    /// It has a key damaged: the revision that it names is expected of no other member.
+    #[test]
+    fn what_is_found_after_a_damaged_member_was_given_up_is_used() {
+        for first in 0..3 {
+            let members: Vec<_> = (0..3).map(|_| ScriptedMember::start(5)).collect();
+            let shared = Shared::unknown_of_test(&members);
+            members[0].store().keys.get_mut(&shared.log).unwrap().create_revision = 9;
+            let freeze = |is_frozen| (1..3).for_each(|member| members[member].store().is_frozen = is_frozen);
+            freeze(true);
+            assert_eq!(shared.known().unwrap().log, 9);
+            freeze(false);
+            shared.review.make_due();
+            unavailable(shared.known());
+            shared.client.prefer(first);
+            assert_eq!(shared.end(), Ok(Position::new(5)));
+            assert!(shared.review.is_agreed() && shared.client.current() != 0);
+            assert_eq!(shared.append(&"a record".into()).ok(), Some(Position::new(6)));
+        }
     }
 }
