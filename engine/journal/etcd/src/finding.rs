@@ -297,10 +297,14 @@ fn too_few() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use plinth_journal::Position;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use plinth_journal::{Position, Tail as _};
 
     use super::*;
     use crate::scripted::ScriptedMember;
+    use crate::tail::EtcdTail;
 
     /// The etcd of the copy, and what it lacks.
     const OLD: u64 = 9;
@@ -344,15 +348,21 @@ mod tests {
     fn a_copy_that_was_taken_for_the_journal_is_given_up() {
         let members = with_copy(0);
         let keys = [1, 2].map(|member| std::mem::take(&mut members[member].store().keys));
-        let shared = Shared::of_test(&members);
+        let shared = Arc::new(Shared::of_test(&members));
         assert_eq!(shared.end(), Ok(Position::new(3)));
+        let due = Position::new(4);
+        let mut tail = EtcdTail::new(Arc::clone(&shared), shared.watch_from(due).unwrap(), due);
+        assert!(tail.receive(Duration::ZERO).is_ok());
         for (member, keys) in [1, 2].into_iter().zip(keys) {
             members[member].store().keys = keys;
         }
         shared.review.make_due();
         let message = unavailable(shared.known());
         assert!(message.contains(members[0].address()) && message.contains("than most"), "{message}");
+        // Nothing more is read of it.
+        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
         assert_eq!(shared.end(), Ok(Position::new(5)));
+        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
         assert_ne!(shared.client.current(), 0);
         assert!(shared.review.is_agreed());
     }

@@ -63,6 +63,10 @@ impl EtcdTail {
 
 impl Tail for EtcdTail {
     fn receive(&mut self, wait: Duration) -> Result<bool> {
+        if !self.shared.client.is_trusted(self.watch.member) {
+            let message = "another etcd was found to have the journal, or is looked for".to_owned();
+            return Err(Error::Unavailable { message });
+        }
         let received = self.shared.client.next(&mut self.watch, wait).map_err(CallError::of_reading)?;
         let Some(response) = received else { return Ok(false) };
         self.take(response)?;
