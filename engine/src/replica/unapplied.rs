@@ -2,9 +2,10 @@
 //! before that.
 //!
 //! It was the wrong one, as most of its members say by now (`plinth_journal::Review`), or it was put back to
-//! an older copy that has all that was applied here. Then the journal that is followed lacks records that were
-//! answered. Nobody else would notice: a replica that has applied none of them is not behind. But the next
-//! record of this one has a later sequence than is due, so it would be void, and so would all that follow.
+//! an older copy that has all that was applied here. Then the journal that is followed lacks records that
+//! were answered. Nobody else would notice: a replica that has applied none of them is not behind. But the
+//! next record of this one has a later sequence than is due, so it would be void, and so would all that
+//! follow.
 //!
 //! So each record is kept until it was applied, and those that the journal lacks are appended once more, the
 //! same bytes in the same order, as after an unknown outcome. That is safe wherever the first ones are: each

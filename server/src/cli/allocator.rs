@@ -7,8 +7,8 @@ use plinth_apiserver::context::Server;
 
 /// Unread answers of so many bytes are a flood, once they are gone.
 const FLOOD: usize = 64 << 20;
-/// How often it is looked for the end of one, and how often memory is given back at the most: what is freed is
-/// mostly used again, and threads that need memory wait meanwhile.
+/// How often it is looked for the end of one, and how often memory is given back at the most: what is freed
+/// is mostly used again, and threads that need memory wait meanwhile.
 const LOOKED_FOR: Duration = Duration::from_secs(2);
 const GIVEN_BACK: Duration = Duration::from_secs(30);
 
@@ -33,8 +33,8 @@ pub fn configure() {
     }
 }
 
-/// Gives the memory of unread answers back to the system when a flood of them is over. The allocator keeps what
-/// was freed below a block that is still used, so a flood of gigabytes left gigabytes.
+/// Gives the memory of unread answers back to the system when a flood of them is over. The allocator keeps
+/// what was freed below a block that is still used, so a flood of gigabytes left gigabytes.
 pub fn give_back_after_floods(server: &Arc<Server>) {
     let watched = server.clone();
     server.spawn(async move {

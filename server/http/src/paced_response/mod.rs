@@ -4,8 +4,8 @@
 //! Those threads are few, and a client may read slowly or not at all. So a response is produced by a
 //! [`PieceProducer`] that can stop after each piece. It runs on such a thread while few pieces are ready, is
 //! then parked, which takes no thread, and is resumed when its reader has taken some. Where many are parked,
-//! and after a while in which nothing was read, a producer is [suspended](PieceProducer::suspend): it keeps no
-//! snapshot and no buffers. A client that does not read thus costs its ready pieces and what the producer
+//! and after a while in which nothing was read, a producer is [suspended](PieceProducer::suspend): it keeps
+//! no snapshot and no buffers. A client that does not read thus costs its ready pieces and what the producer
 //! keeps, and no more; all clients together cost what [`PacedReader::count_in`] counts.
 //!
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
@@ -36,8 +36,8 @@ const MAX_READY: usize = 3;
 const RESUME_AT: usize = 1;
 /// Time without reads after which the producer is idle.
 const IDLE: Duration = Duration::from_secs(2);
-/// With so many parked producers of a server, others are suspended when they are parked: a snapshot's iterator
-/// keeps blocks and buffers of up to megabytes. Resuming one takes less than producing a piece.
+/// With so many parked producers of a server, others are suspended when they are parked: a snapshot's
+/// iterator keeps blocks and buffers of up to megabytes. Resuming one takes less than producing a piece.
 const MANY_PARKED: usize = 32;
 /// Maximum number of requests of a server that block a thread on a remote service. Nothing else of a server
 /// holds threads of the runtime's blocking pool while it waits for others, so whoever makes the runtime gives

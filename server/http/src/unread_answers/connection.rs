@@ -166,8 +166,8 @@ impl ConnectionUnread {
         begun
     }
 
-    /// An answer that counts until it is read, as the user's where that is known, on a connection with so many
-    /// streams. On one that is being closed it is an error, which is no clean end.
+    /// An answer that counts until it is read, as the user's where that is known, on a connection with so
+    /// many streams. On one that is being closed it is an error, which is no clean end.
     pub fn count(self: &Arc<Self>, answer: Body, user: Option<&Arc<UserUnread>>, streams: usize) -> Body {
         let owner = user.map_or(&self.all.unidentified, |user| &user.owner);
         match answer {
