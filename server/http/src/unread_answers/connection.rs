@@ -14,7 +14,7 @@ use plinth_api::{User, ANONYMOUS_USER};
 
 use super::super::body::Body;
 use super::super::shared_by_key::SharedByKey;
-use super::stream::{CountedBody, Dropped, UnreadStream};
+use super::stream::{CountedBody, Dropped, SharedChunk, UnreadStream};
 use super::{Owner, UnreadAnswers};
 
 /// What a request that waits takes beside its head: its future and its stream.
@@ -48,7 +48,7 @@ struct State {
     unread: BTreeMap<u64, Item>,
     next: u64,
     is_closed: bool,
-    /// What it has of chunks that others have, too, when it was closed, until that is dropped.
+    /// What it had of chunks that others may have, too, when it was closed, until that is dropped.
     closing: usize,
 }
 
@@ -58,8 +58,8 @@ struct Item {
     /// When it began, or when some of it was read last.
     since: Instant,
     bytes: usize,
-    /// Bytes of chunks that others have, too.
-    shared: usize,
+    /// Chunks that other streams may have, too.
+    shared: Vec<Arc<SharedChunk>>,
     owner: Arc<Owner>,
     /// A request that waits for its client to read: however old it is, the client may read as fast as it can.
     /// It is a reason to close the connection where nothing else helps.
@@ -82,7 +82,7 @@ pub(super) struct Waiting {
     pub(super) owner: Arc<Owner>,
     /// Since when the oldest of it does.
     pub(super) since: Instant,
-    /// Bytes of chunks that others have, too.
+    /// Its part of chunks that others may have, too.
     pub(super) shared: usize,
 }
 
@@ -233,15 +233,13 @@ impl ConnectionUnread {
             .map(|_entry| UnbegunRequest { _entry })
     }
 
-    /// What waits here, by owner. Chunks that others have, too, are part of it where they have waited for
-    /// `shared_from`; requests that wait for a reader where it is urgent.
-    pub(super) fn waiting(&self, now: Instant, (is_urgent, shared_from): (bool, Duration)) -> Vec<Waiting> {
+    /// What waits here, by owner; requests that wait for a reader are part of it where it is urgent.
+    pub(super) fn waiting(&self, is_urgent: bool) -> Vec<Waiting> {
         let state = self.state.lock();
         let mut waiting: Vec<Waiting> = Vec::new();
         let is_reason = |item: &&Item| is_urgent || !item.is_paced;
-        for Item { since, bytes, shared, owner, .. } in state.unread.values().filter(is_reason) {
-            let is_old = now.saturating_duration_since(*since) >= shared_from;
-            let shared = if is_old { *shared } else { 0 };
+        for item in state.unread.values().filter(is_reason) {
+            let (Item { since, bytes, owner, .. }, shared) = (item, item.part_of_shared());
             if bytes + shared == 0 {
                 continue;
             }
@@ -261,7 +259,7 @@ impl ConnectionUnread {
             let mut state = self.state.lock();
             state.is_closed = true;
             let unread = std::mem::take(&mut state.unread);
-            let shared = unread.values().map(|item| item.shared).sum();
+            let shared = unread.values().map(Item::part_of_shared).sum();
             state.closing += shared;
             self.all.closing.fetch_add(shared, Ordering::AcqRel);
             unread
@@ -348,7 +346,8 @@ impl Entry {
             state.next += 1;
             // Counted before somebody may remove it.
             connection.add(owner, bytes);
-            let item = Item { since: Instant::now(), bytes, shared: 0, owner: owner.clone(), is_paced };
+            let item =
+                Item { since: Instant::now(), bytes, shared: Vec::new(), owner: owner.clone(), is_paced };
             state.unread.insert(number, item);
             number
         };
@@ -398,21 +397,24 @@ impl Entry {
         });
     }
 
-    /// The same for chunks that others have, too.
-    pub(super) fn add_shared(&self, bytes: usize) {
+    /// The stream has a chunk that others may have, too.
+    pub(super) fn add_shared(&self, chunk: &Arc<SharedChunk>) {
+        chunk.add_holder();
         let _ = self.change(|item| {
             item.begin();
-            item.shared += bytes;
+            item.shared.push(chunk.clone());
         });
     }
 
-    pub(super) fn remove_shared(&self, bytes: usize) {
+    pub(super) fn remove_shared(&self, chunk: &Arc<SharedChunk>) {
         let removed = self.change(|item| {
             item.since = Instant::now();
-            item.shared -= bytes;
+            if let Some(at) = item.shared.iter().position(|shared| Arc::ptr_eq(shared, chunk)) {
+                item.shared.swap_remove(at);
+            }
         });
         if let Err(Closed(mut state)) = removed {
-            let bytes = bytes.min(state.closing);
+            let bytes = chunk.part().min(state.closing);
             state.closing -= bytes;
             self.connection.all.closing.fetch_sub(bytes, Ordering::AcqRel);
         }
@@ -422,9 +424,13 @@ impl Entry {
 impl Item {
     /// To be called before something is added.
     fn begin(&mut self) {
-        if self.bytes + self.shared == 0 {
+        if self.bytes == 0 && self.shared.is_empty() {
             self.since = Instant::now();
         }
+    }
+
+    fn part_of_shared(&self) -> usize {
+        self.shared.iter().map(|chunk| chunk.part()).sum()
     }
 }
 

@@ -8,7 +8,7 @@
 //!   and nobody waits for what others read.
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
 //!   of users who have more than their share, the largest first, and of these the connections whose answers
-//!   have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever it is. How young its
+//!   have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever that is. How young its
 //!   answers are, and on how many connections, is in a client's hands; so it is the user who counts, and a
 //!   connection of several counts for the one of them who has most. All clients that are anonymous, or not
 //!   authenticated yet, are one user: addresses are cheap.
@@ -17,9 +17,9 @@
 //! their processor time; so do the streams of such a connection. Documents that all answers share do not.
 //!
 //! Bodies that are streams ([`UnreadStream`]) count with each chunk until the connection has sent it, and
-//! with what is produced ahead (`paced_response`). A chunk that several connections have, as an event of many
-//! watches, is in memory once and counts once; who is closed for it goes by those who have not read it for
-//! long, since all of its readers have it for a moment.
+//! with what is produced ahead (`paced_response`). A chunk that several streams have, as an event of many
+//! watches, is in memory once and counts once; each of them has a part of it, and who keeps it when all others
+//! have read it has all.
 //!
 //! | module | subject |
 //! |---|---|
@@ -60,7 +60,7 @@ const BOUNDS: (u64, u64) = (128 << 20, 1 << 30);
 #[derive(Debug)]
 pub struct UnreadAnswers {
     most: usize,
-    /// Of all connections that are not closed, and of all chunks that several have.
+    /// Of all connections that are not closed, and of all chunks that several streams have.
     bytes: AtomicUsize,
     /// What connections have of such chunks that are closed and not gone yet.
     closing: AtomicUsize,
@@ -70,7 +70,7 @@ pub struct UnreadAnswers {
     owners: Mutex<SharedByKey<String, Owner>>,
     /// The same of clients that are not identified.
     unidentified: Arc<Owner>,
-    /// Chunks that several connections have, by address and length.
+    /// Chunks that several streams have, by address and length.
     shared: Mutex<SharedByKey<(usize, usize), SharedChunk>>,
     /// Held to add or remove a connection, and to look for those that have waited longest.
     connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
@@ -78,7 +78,7 @@ pub struct UnreadAnswers {
     looked: Mutex<[Option<Instant>; 2]>,
 }
 
-/// Unread bytes of a user, or of all clients that are not identified; without chunks that several have.
+/// Unread bytes of a user, or of all clients that are not identified; without chunks that several streams have.
 type Owner = AtomicUsize;
 
 impl UnreadAnswers {
@@ -142,11 +142,7 @@ impl UnreadAnswers {
         // Dropped after the lock, which the end of a connection takes.
         let connections: Vec<Arc<ConnectionUnread>> =
             self.connections.lock().values().filter_map(Weak::upgrade).collect();
-        let mut closed = self.close_largest(&connections, now, (is_urgent, YOUNG));
-        if self.remaining() > self.most.saturating_mul(2) {
-            // What is too much are chunks that several have, and have not had for long.
-            closed += self.close_largest(&connections, now, (true, Duration::ZERO));
-        }
+        let closed = self.close_largest(&connections, now, is_urgent);
         if closed > 0 && is_due(looked[1], LOGGED) {
             looked[1] = Some(now);
             tracing::warn!(
@@ -157,17 +153,11 @@ impl UnreadAnswers {
         }
     }
 
-    /// Closes connections, the largest owner's first, and returns how many. See
-    /// [`ConnectionUnread::waiting`].
-    fn close_largest(
-        &self,
-        connections: &[Arc<ConnectionUnread>],
-        now: Instant,
-        which @ (is_urgent, _): (bool, Duration),
-    ) -> usize {
+    /// Closes connections of owners who have more than their share, the largest first, and returns how many.
+    fn close_largest(&self, connections: &[Arc<ConnectionUnread>], now: Instant, is_urgent: bool) -> usize {
         let enough = if is_urgent { self.most / 2 * 3 } else { self.most / 4 * 3 };
         let waiting: Vec<Vec<Waiting>> =
-            connections.iter().map(|connection| connection.waiting(now, which)).collect();
+            connections.iter().map(|connection| connection.waiting(is_urgent)).collect();
         let mut shares: HashMap<*const Owner, usize> = HashMap::new();
         for Waiting { owner, shared, .. } in waiting.iter().flatten() {
             *shares.entry(Arc::as_ptr(owner)).or_default() += shared;
@@ -192,10 +182,10 @@ impl UnreadAnswers {
                 break;
             }
             let is_young = now.saturating_duration_since(since) < YOUNG;
-            if is_urgent || (!is_young && size(&shares, &owner) > share) {
+            if (is_urgent || !is_young) && size(&shares, &owner) > share {
                 connection.close();
                 if let Some(all) = shares.get_mut(&Arc::as_ptr(&owner)) {
-                    *all -= shared;
+                    *all = all.saturating_sub(shared);
                 }
                 closed += 1;
             }

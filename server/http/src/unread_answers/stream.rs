@@ -1,7 +1,7 @@
 //! Bodies that are streams: what is produced of them and not sent.
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,41 +12,73 @@ use super::super::body::{Body, BodyError, ChunkStream};
 use super::connection::{ConnectionUnread, Entry};
 use super::{Owner, UnreadAnswers};
 
-/// Shorter chunks are not counted: an idle watch takes more.
-pub(super) const COUNTED_CHUNK: usize = 4 << 10;
+/// Shorter chunks are not counted as long as a stream has few of them: an idle watch takes more.
+pub(super) const SHORT: usize = 4 << 10;
+pub(super) const FEW: usize = 8 << 10;
+/// What a short chunk takes beside its bytes, as a frame that waits.
+pub(super) const FRAME: usize = 256;
 
 /// What the body of a response holds that its client has not read.
 #[derive(Debug)]
-pub struct UnreadStream(Entry);
+pub struct UnreadStream {
+    entry: Entry,
+    /// Bytes of short chunks that are not counted.
+    few: AtomicUsize,
+}
 
 impl UnreadStream {
     /// `None` on a connection that is being closed.
     pub(super) fn new(connection: &Arc<ConnectionUnread>, owner: &Arc<Owner>) -> Option<Arc<UnreadStream>> {
-        Entry::new(connection, (0, false), owner).map(|entry| Arc::new(UnreadStream(entry)))
+        let entry = Entry::new(connection, (0, false), owner)?;
+        Some(Arc::new(UnreadStream { entry, few: AtomicUsize::new(0) }))
     }
 
     /// A chunk that counts until it is dropped, when the connection has sent it.
     pub fn count(self: &Arc<Self>, chunk: Bytes) -> Bytes {
-        if chunk.len() < COUNTED_CHUNK {
-            return chunk;
+        let is_short = chunk.len() < SHORT;
+        let bytes = if is_short { chunk.len() + FRAME } else { chunk.len() };
+        if is_short {
+            if let Some(_held) = OneOfFew::new(self, bytes) {
+                return Bytes::from_owner(CountedChunk { _held, chunk });
+            }
         }
-        if chunk.is_unique() {
+        if is_short || chunk.is_unique() {
             let mut held = self.holder();
-            held.set(chunk.len());
+            held.set(bytes);
             return Bytes::from_owner(CountedChunk { _held: held, chunk });
         }
-        let all = self.0.answers();
+        let all = self.entry.answers();
         let key = (chunk.as_ptr().addr(), chunk.len());
         let shared = all.shared.lock().get_or_make(&key, || SharedChunk::new(all, chunk.len()));
-        self.0.add_shared(chunk.len());
+        self.entry.add_shared(&shared);
         all.keep_bound();
-        let held = HeldShare { stream: self.clone(), bytes: chunk.len(), _shared: shared };
+        let held = HeldShare { stream: self.clone(), shared };
         Bytes::from_owner(CountedChunk { _held: held, chunk })
     }
 
     /// Counts bytes that are produced ahead.
     pub(crate) fn holder(self: &Arc<Self>) -> HeldBytes {
         HeldBytes { stream: self.clone(), bytes: 0 }
+    }
+}
+
+/// A short chunk of a stream that has few.
+struct OneOfFew {
+    stream: Arc<UnreadStream>,
+    bytes: usize,
+}
+
+impl OneOfFew {
+    fn new(stream: &Arc<UnreadStream>, bytes: usize) -> Option<OneOfFew> {
+        let are_few = stream.few.fetch_add(bytes, Ordering::Relaxed) + bytes <= FEW;
+        let one = OneOfFew { stream: stream.clone(), bytes };
+        are_few.then_some(one)
+    }
+}
+
+impl Drop for OneOfFew {
+    fn drop(&mut self) {
+        self.stream.few.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -62,8 +94,8 @@ impl HeldBytes {
     pub(crate) fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         match bytes >= before {
-            true => self.stream.0.add(bytes - before),
-            false => self.stream.0.remove(before - bytes),
+            true => self.stream.entry.add(bytes - before),
+            false => self.stream.entry.remove(before - bytes),
         }
     }
 }
@@ -74,17 +106,28 @@ impl Drop for HeldBytes {
     }
 }
 
-/// A chunk that several connections have. It counts until all of them have dropped it.
+/// A chunk that several streams have. It counts until all of them have dropped it.
 #[derive(Debug)]
 pub(super) struct SharedChunk {
     all: Arc<UnreadAnswers>,
     bytes: usize,
+    /// Streams that have it, once for each time.
+    holders: AtomicUsize,
 }
 
 impl SharedChunk {
     fn new(all: &Arc<UnreadAnswers>, bytes: usize) -> SharedChunk {
         all.bytes.fetch_add(bytes, Ordering::AcqRel);
-        SharedChunk { all: all.clone(), bytes }
+        SharedChunk { all: all.clone(), bytes, holders: AtomicUsize::new(0) }
+    }
+
+    /// What one of those who have it has.
+    pub(super) fn part(&self) -> usize {
+        self.bytes / self.holders.load(Ordering::Relaxed).max(1)
+    }
+
+    pub(super) fn add_holder(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -94,16 +137,16 @@ impl Drop for SharedChunk {
     }
 }
 
-/// What a stream has of such a chunk.
+/// A stream has such a chunk.
 struct HeldShare {
     stream: Arc<UnreadStream>,
-    bytes: usize,
-    _shared: Arc<SharedChunk>,
+    shared: Arc<SharedChunk>,
 }
 
 impl Drop for HeldShare {
     fn drop(&mut self) {
-        self.stream.0.remove_shared(self.bytes);
+        self.stream.entry.remove_shared(&self.shared);
+        self.shared.holders.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@ use hyper::Request;
 use plinth_api::User;
 
 use super::connection::{COUNTED_FROM, MANY_STREAMS, REQUEST, STREAM};
-use super::stream::COUNTED_CHUNK;
+use super::stream::{FEW, FRAME, SHORT};
 use super::*;
 use crate::body::{Body, BodyError, BodyObserver, ChunkStream};
 
@@ -198,7 +198,7 @@ fn large() -> Bytes {
 async fn chunks_count_until_the_connection_has_sent_them() {
     let all = UnreadAnswers::new(None);
     let connection = connection(&all);
-    let short = Bytes::from(vec![7; COUNTED_CHUNK - 1]);
+    let short = Bytes::from(vec![7; SHORT - 1]);
     let mut chunks = taken(streamed(&connection, "user", vec![large(), short, large()])).await;
     // The body is gone, and they are not.
     assert_eq!(all.bytes(), 2 * SIZE);
@@ -211,6 +211,21 @@ async fn chunks_count_until_the_connection_has_sent_them() {
     assert_eq!(all.bytes(), SIZE);
     let chunks = taken(observed).await;
     assert_eq!((all.bytes(), chunks.concat()), (SIZE, large().to_vec()));
+    drop(chunks);
+    assert_eq!(all.bytes(), 0);
+}
+
+#[tokio::test]
+async fn short_chunks_count_where_a_stream_has_many() {
+    let all = UnreadAnswers::new(None);
+    let connection = connection(&all);
+    let short = Bytes::from_static(&[7; 1000]);
+    let few = FEW / (short.len() + FRAME);
+    let mut chunks = taken(streamed(&connection, "user", vec![short.clone(); few])).await;
+    assert_eq!(all.bytes(), 0);
+    chunks.extend(taken(streamed(&connection, "user", vec![short.clone(); few + 10])).await);
+    assert_eq!(all.bytes(), 10 * (short.len() + FRAME));
+    assert!(chunks.iter().all(|chunk| *chunk == short));
     drop(chunks);
     assert_eq!(all.bytes(), 0);
 }
@@ -266,30 +281,30 @@ async fn chunks_that_many_have_count_once() {
 
 #[tokio::test]
 async fn who_keeps_chunks_that_others_have_had_is_closed() {
-    let all = UnreadAnswers::new(Some(16 << 20));
-    let [keeps, reads] = std::array::from_fn(|_| connection(&all));
-    let events: Vec<Bytes> = (0..17).map(|_| large()).collect();
-    let mut kept = Vec::new();
-    for event in &events {
-        kept.push(taken(streamed(&keeps, "keeper", vec![event.clone()])).await);
-    }
-    age(&keeps);
-    let _now: Vec<_> = taken(streamed(&reads, "reader", events[..2].to_vec())).await;
-    assert!(is_closed(&keeps).await && !is_closed(&reads).await);
-    // Until they are dropped they are memory; nobody else is closed for it.
-    assert_eq!((all.bytes(), all.remaining()), (17 * SIZE, 0));
-    drop(kept);
-    assert_eq!((all.bytes(), all.remaining()), (2 * SIZE, 2 * SIZE));
-    // Twice as much is no moment.
-    let events: Vec<Bytes> = (0..32).map(|_| large()).collect();
-    look_now(&all);
-    let (other, kept) = (connection(&all), events.clone());
-    let mut held = Vec::new();
-    for event in kept {
-        held.push(taken(streamed(&other, "other", vec![event])).await);
+    for is_old in [true, false] {
+        let all = UnreadAnswers::new(Some(16 << 20));
+        let [keeps, reads, watches] = std::array::from_fn(|_| connection(&all));
+        // An answer of somebody else, and events that two have.
+        let _other = answer(&reads, "reader");
+        let events: Vec<Bytes> = (0..if is_old { 17 } else { 32 }).map(|_| large()).collect();
+        let (mut kept, mut read) = (Vec::new(), Vec::new());
+        for event in &events {
+            read.extend(taken(streamed(&watches, "watcher", vec![event.clone()])).await);
+            kept.extend(taken(streamed(&keeps, "keeper", vec![event.clone()])).await);
+            read.drain(..read.len() - 1);
+        }
+        assert!(!is_closed(&keeps).await);
+        if is_old {
+            age(&keeps);
+        }
         look_now(&all);
+        let _more = answer(&reads, "reader");
+        assert!(is_closed(&keeps).await && !is_closed(&reads).await && !is_closed(&watches).await);
+        // Until they are dropped they are memory; nobody else is closed for it.
+        assert!(all.bytes() > 17 * SIZE && all.remaining() < 4 * SIZE, "{}", all.remaining());
+        drop((kept, read));
+        assert_eq!((all.bytes(), all.remaining()), (2 * SIZE, 2 * SIZE));
     }
-    assert!(is_closed(&other).await);
 }
 
 #[tokio::test]
