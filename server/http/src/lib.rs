@@ -57,6 +57,7 @@ pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
 pub use sockets::{prepare_outgoing_socket, prepare_socket};
 pub use tls::{server_config, ServingCertificate, TlsError};
 pub use unread_answers::{
-    BegunRequest, ConnectionUnread, CountedAnswer, UnbegunRequest, UnreadAnswers, UnreadStream, UserUnread,
+    BegunRequest, ConnectionUnread, CountedAnswer, HeldBytes, UnbegunRequest, UnreadAnswers, UnreadStream,
+    UserUnread,
 };
 pub use upgrade::{wants_websocket, Upgrade, UpgradeHold};

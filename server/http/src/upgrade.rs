@@ -9,6 +9,7 @@ use hyper_util::server::graceful::Watcher;
 
 use crate::connections::ConnectionSlot;
 use crate::fair_queuing::{ScheduledConnection, ScheduledTask};
+use crate::unread_answers::ConnectionUnread;
 
 /// What an upgraded connection keeps of the one that it was. Stored in the extensions of a request that asks
 /// for an upgrade, because hyper's connection ends with the upgrade.
@@ -20,6 +21,8 @@ pub struct UpgradeHold {
     pub slot: Arc<ConnectionSlot>,
     /// It is polled within its user's time slices.
     pub scheduled: Arc<ScheduledConnection>,
+    /// What its client has not read.
+    pub unread: Arc<ConnectionUnread>,
 }
 
 /// The right to use a connection for another protocol once its request is answered with 101.
@@ -36,14 +39,22 @@ impl Upgrade {
         Some(Upgrade { connection, hold })
     }
 
+    /// What its client has not read.
+    pub fn unread(&self) -> &Arc<ConnectionUnread> {
+        &self.hold.unread
+    }
+
     /// Spawns the task that uses the connection. Until it ends, the connection counts, its time is its
-    /// user's, and a shutdown waits.
+    /// user's, and a shutdown waits. It is dropped when others need the memory of what the client does not
+    /// read.
     pub fn spawn<F: Future<Output = ()> + Send + 'static>(self, serve: impl FnOnce(OnUpgrade) -> F) {
         let Upgrade { connection, hold } = self;
         let (scheduled, task) = (hold.scheduled.clone(), serve(connection));
         tokio::spawn(ScheduledTask::new(scheduled, async move {
-            let _hold = hold;
-            task.await;
+            tokio::select! {
+                () = task => {}
+                () = hold.unread.closed() => {}
+            }
         }));
     }
 }

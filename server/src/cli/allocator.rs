@@ -1,7 +1,7 @@
 //! Configuration of the C library's allocator, which serves the whole process, including RocksDB.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plinth_apiserver::context::Server;
 
@@ -38,16 +38,16 @@ pub fn configure() {
 pub fn give_back_after_floods(server: &Arc<Server>) {
     let watched = server.clone();
     server.spawn(async move {
-        let mut most = 0;
+        let (mut most, mut given_back) = (0, None::<Instant>);
         loop {
             tokio::time::sleep(LOOKED_FOR).await;
             let now = watched.metrics.unread_answers.get().map_or(0, |answers| answers.bytes());
             most = now.max(most);
-            if most >= FLOOD && now < most / 4 {
+            let is_due = given_back.is_none_or(|last| last.elapsed() >= GIVEN_BACK);
+            if is_due && most >= FLOOD && now < most / 4 {
                 // It does not panic.
                 let _ = tokio::task::spawn_blocking(give_back).await;
-                most = now;
-                tokio::time::sleep(GIVEN_BACK).await;
+                (most, given_back) = (now, Some(Instant::now()));
             }
         }
     });

@@ -245,8 +245,12 @@ pub(super) async fn serve(
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     // Until the connection ends, or what it is upgraded to.
     let slot = Arc::new(slot);
-    let upgrade_hold =
-        UpgradeHold { shutdown: Arc::new(after_upgrade), slot: slot.clone(), scheduled: scheduled.clone() };
+    let upgrade_hold = UpgradeHold {
+        shutdown: Arc::new(after_upgrade),
+        slot: slot.clone(),
+        scheduled: scheduled.clone(),
+        unread: unread_answers.clone(),
+    };
     let (stream, flusher, incoming) = coalesce_writes(stream, is_http2, header_slots);
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());

@@ -114,6 +114,12 @@ impl ConnectionUnread {
         }
     }
 
+    /// What is streamed to a user in another way than as the body of an answer; `None` when the connection is
+    /// being closed.
+    pub fn stream(self: &Arc<Self>, user: &User) -> Option<Arc<UnreadStream>> {
+        UnreadStream::new(self, &self.of(user).owner)
+    }
+
     /// A stream of a client that is not identified.
     #[cfg(test)]
     pub(crate) fn unidentified_stream(self: &Arc<Self>) -> Option<Arc<UnreadStream>> {

@@ -43,8 +43,7 @@ use super::memory_limit::memory_limit;
 use super::shared_by_key::SharedByKey;
 
 pub use self::connection::{BegunRequest, ConnectionUnread, CountedAnswer, UnbegunRequest, UserUnread};
-pub(crate) use self::stream::HeldBytes;
-pub use self::stream::UnreadStream;
+pub use self::stream::{HeldBytes, UnreadStream};
 
 /// How long an answer may wait in any case, but for twice the bound.
 const YOUNG: Duration = Duration::from_secs(15);

@@ -56,8 +56,8 @@ impl UnreadStream {
         Bytes::from_owner(CountedChunk { _held: held, chunk })
     }
 
-    /// Counts bytes that are produced ahead.
-    pub(crate) fn holder(self: &Arc<Self>) -> HeldBytes {
+    /// Counts bytes that are held otherwise than as a chunk.
+    pub fn holder(self: &Arc<Self>) -> HeldBytes {
         HeldBytes { stream: self.clone(), bytes: 0 }
     }
 }
@@ -84,14 +84,14 @@ impl Drop for OneOfFew {
 
 /// Bytes of a stream that count until this is dropped.
 #[derive(Debug)]
-pub(crate) struct HeldBytes {
+pub struct HeldBytes {
     stream: Arc<UnreadStream>,
     bytes: usize,
 }
 
 impl HeldBytes {
     /// They are so many now.
-    pub(crate) fn set(&mut self, bytes: usize) {
+    pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         match bytes >= before {
             true => self.stream.entry.add(bytes - before),

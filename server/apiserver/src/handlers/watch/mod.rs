@@ -69,7 +69,7 @@ pub(super) async fn watch(mut cx: Box<Context>) -> Result<Response<Body>, ApiErr
     let stream = start.open(&cx, length).await;
     if wants_websocket(&cx.headers) {
         if let Some(upgrade) = cx.upgrade.take() {
-            return Ok(websocket::answer(&cx.headers, upgrade, encoding, stream));
+            return Ok(websocket::answer(&cx.headers, upgrade, &cx.user, encoding, stream));
         }
     }
     Ok(respond(StatusCode::OK, content_type, Body::Stream(Box::pin(stream))))

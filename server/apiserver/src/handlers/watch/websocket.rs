@@ -3,6 +3,9 @@
 //!
 //! Upstream: k8s.io/apiserver `pkg/endpoints/handlers/watch.go` (`HandleWS`).
 
+use std::pin::Pin;
+use std::task::Poll;
+
 use bytes::Bytes;
 use hyper::header::HeaderMap;
 use hyper::Response;
@@ -11,20 +14,38 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::stream::WatchStream;
 use crate::websocket;
-use plinth_http::{Body, Upgrade};
+use plinth_api::User;
+use plinth_http::{Body, ChunkStream, Upgrade};
+
+/// How often events are in memory that are being sent: as they are, and in the buffer of the WebSocket.
+const COPIES: usize = 2;
 
 /// Answers the handshake, and starts the task that sends the watch if it is valid.
 pub(super) fn answer(
     headers: &HeaderMap,
     upgrade: Upgrade,
+    user: &User,
     encoding: Encoding,
     mut watch: WatchStream,
 ) -> Response<Body> {
     match websocket::accept(headers, websocket::only_protocol) {
         Ok(response) => {
+            let counted = upgrade.unread().stream(user);
+            if let Some(counted) = &counted {
+                Pin::new(&mut watch).count_in(counted);
+            }
+            let mut held = counted.map(|counted| counted.holder());
             upgrade.spawn(move |connection| {
                 websocket::send(connection, move |cx| {
                     let batch = watch.poll_events(cx);
+                    // When the next one is polled for, the one before has been sent.
+                    let bytes = match &batch {
+                        Poll::Ready(Some(batch)) => batch.len().saturating_mul(COPIES),
+                        Poll::Ready(None) | Poll::Pending => 0,
+                    };
+                    if let Some(held) = &mut held {
+                        held.set(bytes);
+                    }
                     batch.map(|b| b.map(|b| b.into_events().map(move |event| message(encoding, event))))
                 })
             });
