@@ -51,6 +51,8 @@ impl Upgrade {
         let Upgrade { connection, hold } = self;
         let (scheduled, task) = (hold.scheduled.clone(), serve(connection));
         tokio::spawn(ScheduledTask::new(scheduled, async move {
+            // All of it, until the end.
+            let hold = hold;
             tokio::select! {
                 () = task => {}
                 () = hold.unread.closed() => {}

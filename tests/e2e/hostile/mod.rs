@@ -11,6 +11,7 @@
 //! | [`insiders`] | clients with some permissions: requests forwarded to kubelets, pods and services |
 //! | [`load`] | requests, watches and readers in numbers |
 //! | [`stored`] | small requests that take long |
+//! | [`unread`] | answers, lists and watches that nobody reads |
 //! | [`collections`] | requests that concern many large objects |
 
 use std::time::Duration;
@@ -29,6 +30,7 @@ mod insiders;
 mod load;
 mod paths;
 mod stored;
+mod unread;
 
 /// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have
 /// their own limits far below.
