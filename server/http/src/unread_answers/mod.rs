@@ -18,8 +18,8 @@
 //!
 //! Bodies that are streams ([`UnreadStream`]) count with each chunk until the connection has sent it, and
 //! with what is produced ahead (`paced_response`). A chunk that several streams have, as an event of many
-//! watches, is in memory once and counts once; each of them has a part of it, and who keeps it when all others
-//! have read it has all.
+//! watches, is in memory once and counts once; each of them has a part of it, and who keeps it when all
+//! others have read it has all.
 //!
 //! | module | subject |
 //! |---|---|
@@ -77,7 +77,8 @@ pub struct UnreadAnswers {
     looked: Mutex<[Option<Instant>; 2]>,
 }
 
-/// Unread bytes of a user, or of all clients that are not identified; without chunks that several streams have.
+/// Unread bytes of a user, or of all clients that are not identified; without chunks that several streams
+/// have.
 type Owner = AtomicUsize;
 
 impl UnreadAnswers {
