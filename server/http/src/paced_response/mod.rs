@@ -11,23 +11,28 @@
 //! A response that is not read to its end is aborted with an error, never with a clean end, so that the
 //! client cannot take a partial response for a complete one.
 
+mod pool;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use plinth_api::{ApiError, Reason};
 
+use self::pool::{ParkedPlace, Permit, UserKey};
 use super::unread_answers::{HeldBytes, UnreadStream};
+
+pub use self::pool::ProducerPool;
 
 /// Maximum number of ready pieces. It is one until the first was taken, and grows with each one taken, so
 /// that clients that never read cost least.
@@ -36,65 +41,10 @@ const MAX_READY: usize = 3;
 const RESUME_AT: usize = 1;
 /// Time without reads after which the producer is idle.
 const IDLE: Duration = Duration::from_secs(2);
-/// With so many parked producers of a server, others are suspended when they are parked: a snapshot's
-/// iterator keeps blocks and buffers of up to megabytes. Resuming one takes less than producing a piece.
-const MANY_PARKED: usize = 32;
 /// Maximum number of requests of a server that block a thread on a remote service. Nothing else of a server
 /// holds threads of the runtime's blocking pool while it waits for others, so whoever makes the runtime gives
 /// its pool that many for each server, and more to compute.
 pub const MAX_REMOTE_WAITS: usize = 24;
-
-/// The producers of one server that run concurrently: as many as there are processors. More would not be
-/// faster, and would compete with the threads that serve other requests.
-#[derive(Debug)]
-pub struct ProducerPool {
-    permits: Arc<Semaphore>,
-    /// Producers that wait for a permit.
-    waiting: AtomicUsize,
-    /// Parked producers that are not suspended.
-    parked: AtomicUsize,
-}
-
-impl Default for ProducerPool {
-    fn default() -> ProducerPool {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        ProducerPool {
-            permits: Arc::new(Semaphore::new(processors)),
-            waiting: AtomicUsize::new(0),
-            parked: AtomicUsize::new(0),
-        }
-    }
-}
-
-impl ProducerPool {
-    /// Waits for a permit; never `None`, since the semaphore is not closed.
-    async fn acquire(self: &Arc<ProducerPool>) -> Option<Permit> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _counted = Waiting(self);
-        let permit = self.permits.clone().acquire_owned().await.ok()?;
-        Some(Permit { _held: permit, pool: self.clone() })
-    }
-
-    fn try_acquire(self: &Arc<ProducerPool>) -> Option<Permit> {
-        let permit = self.permits.clone().try_acquire_owned().ok()?;
-        Some(Permit { _held: permit, pool: self.clone() })
-    }
-}
-
-/// Counts a producer that waits for a permit.
-struct Waiting<'a>(&'a ProducerPool);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Allows one producer to run.
-struct Permit {
-    _held: OwnedSemaphorePermit,
-    pool: Arc<ProducerPool>,
-}
 
 thread_local! {
     /// The permit of the producer that this thread runs.
@@ -125,10 +75,10 @@ impl RemoteWaits {
     /// [`TooManyRemoteWaits`].
     pub fn block_on<T>(&self, work: impl FnOnce() -> T) -> Result<T, TooManyRemoteWaits> {
         let _wait = self.0.try_acquire().map_err(|_| TooManyRemoteWaits)?;
-        let pool = PERMIT.take().map(|permit| permit.pool.clone());
+        let passed_on = PERMIT.take().map(|permit| (permit.pool.clone(), permit.user));
         let made = work();
-        if let Some(pool) = pool {
-            PERMIT.set(Handle::current().block_on(pool.acquire()));
+        if let Some((pool, user)) = passed_on {
+            PERMIT.set(Handle::current().block_on(pool.acquire(user)));
         }
         Ok(made)
     }
@@ -231,6 +181,7 @@ pub struct PacedReader<P: PieceProducer> {
 
 struct Shared<P: PieceProducer> {
     pool: Arc<ProducerPool>,
+    user: UserKey,
     state: Mutex<State<P>>,
     /// The client has disconnected, or the response was aborted.
     gone: AtomicBool,
@@ -264,25 +215,9 @@ impl<P: PieceProducer> Parked<P> {
     }
 }
 
-/// A place among the parked producers that have their snapshots.
-struct ParkedPlace(Arc<ProducerPool>);
-
-impl ParkedPlace {
-    fn take(pool: &Arc<ProducerPool>) -> Option<ParkedPlace> {
-        let place = ParkedPlace(pool.clone());
-        (pool.parked.fetch_add(1, Ordering::Relaxed) < MANY_PARKED).then_some(place)
-    }
-}
-
-impl Drop for ParkedPlace {
-    fn drop(&mut self) {
-        self.0.parked.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl<P: PieceProducer> PacedReader<P> {
-    /// Starts a response among the producers of a pool. To be called in a runtime.
-    pub fn start(pool: Arc<ProducerPool>, producer: P) -> PacedReader<P> {
+    /// Starts a response to a user among the producers of a pool. To be called in a runtime.
+    pub fn start(pool: Arc<ProducerPool>, user: &str, producer: P) -> PacedReader<P> {
         let state = State {
             ready: VecDeque::new(),
             taken: 0,
@@ -293,7 +228,8 @@ impl<P: PieceProducer> PacedReader<P> {
             kept: 0,
             counted: None,
         };
-        let shared = Arc::new(Shared { pool, state: Mutex::new(state), gone: AtomicBool::new(false) });
+        let user = pool.user(user);
+        let shared = Arc::new(Shared { pool, user, state: Mutex::new(state), gone: AtomicBool::new(false) });
         resume(&shared, Parked::suspended(producer));
         PacedReader { shared, watcher: None }
     }
@@ -371,10 +307,10 @@ fn resume<P: PieceProducer>(shared: &Arc<Shared<P>>, parked: Parked<P>) {
             run(&shared, producer, permit);
         });
     };
-    match shared.pool.try_acquire() {
+    match shared.pool.try_acquire(shared.user) {
         Some(permit) => run_on_a_thread(shared, parked, permit),
         None => drop(tokio::spawn(async move {
-            if let Some(permit) = shared.pool.acquire().await {
+            if let Some(permit) = shared.pool.acquire(shared.user).await {
                 run_on_a_thread(shared, parked, permit);
             }
         })),
@@ -428,7 +364,7 @@ fn run<P: PieceProducer>(shared: &Arc<Shared<P>>, mut producer: P, permit: Permi
         } else {
             wake(state);
         }
-        if shared.pool.waiting.load(Ordering::Relaxed) > 0 {
+        if shared.pool.is_waited_for() {
             let place = ParkedPlace::take(&shared.pool);
             if place.is_none() {
                 producer.suspend();

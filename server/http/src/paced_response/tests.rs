@@ -1,3 +1,6 @@
+use std::sync::atomic::AtomicUsize;
+
+use super::pool::MANY_PARKED;
 use super::*;
 use crate::unread_answers::UnreadAnswers;
 
@@ -73,7 +76,7 @@ impl Drop for Numbers {
 
 fn numbers(end: usize) -> (PacedReader<Numbers>, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
-    (PacedReader::start(Arc::default(), Numbers { at: 0, end, seen: seen.clone() }), seen)
+    (PacedReader::start(Arc::default(), "user", Numbers { at: 0, end, seen: seen.clone() }), seen)
 }
 
 async fn until(what: impl Fn() -> bool) {
@@ -166,11 +169,12 @@ async fn a_producer_that_waits_for_a_service_holds_no_permit() {
     let many = (2 * std::thread::available_parallelism().map_or(1, usize::from)).clamp(16, 24);
     let answers = Arc::new(std::sync::Barrier::new(many + 1));
     let (pool, waits) = (Arc::<ProducerPool>::default(), RemoteWaits::default());
-    let readers: Vec<_> =
-        (0..many).map(|_| PacedReader::start(pool.clone(), Waits(answers.clone(), waits.clone()))).collect();
+    let readers: Vec<_> = (0..many)
+        .map(|_| PacedReader::start(pool.clone(), "user", Waits(answers.clone(), waits.clone())))
+        .collect();
     // Meanwhile others produce their responses.
     let seen = Arc::new(Seen::default());
-    let mut other = PacedReader::start(pool.clone(), Numbers { at: 0, end: 100, seen });
+    let mut other = PacedReader::start(pool.clone(), "user", Numbers { at: 0, end: 100, seen });
     for piece in 1..=100 {
         assert_eq!(other.next().await, Some(Ok(piece)));
     }
@@ -183,7 +187,8 @@ async fn a_producer_that_waits_for_a_service_holds_no_permit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_an_error_and_no_clean_end() {
     let seen = Arc::new(Seen::default());
-    let mut reader = PacedReader::start(Arc::default(), Numbers { at: 999_998, end: usize::MAX, seen });
+    let mut reader =
+        PacedReader::start(Arc::default(), "user", Numbers { at: 999_998, end: usize::MAX, seen });
     assert_eq!(reader.next().await, Some(Ok(999_999)));
     assert_eq!(reader.next().await, Some(Err(Failed(AbortedResponse::Failed))));
     assert_eq!(reader.next().await, None);
@@ -210,7 +215,7 @@ async fn what_a_response_holds_is_counted_until_it_is_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_that_are_parked_few_keep_their_snapshots() {
     let (pool, seen) = (Arc::<ProducerPool>::default(), Arc::<Seen>::default());
-    let start = |_| PacedReader::start(pool.clone(), Numbers { at: 0, end: 100, seen: seen.clone() });
+    let start = |_| PacedReader::start(pool.clone(), "user", Numbers { at: 0, end: 100, seen: seen.clone() });
     let mut readers: Vec<_> = (0..MANY_PARKED + 10).map(start).collect();
     until(|| readers.iter().all(|reader| reader.shared.state.lock().parked.is_some())).await;
     assert_eq!(pool.parked.load(Ordering::SeqCst), MANY_PARKED);

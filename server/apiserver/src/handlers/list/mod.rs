@@ -92,7 +92,7 @@ async fn stream(
     gzip: bool,
 ) -> Result<Body, ApiError> {
     let listing = ListProducer::new(plan, representation, gzip.then(Gzip::default), cx.seat.clone())?;
-    let mut chunks = PacedReader::start(cx.server.producers.clone(), listing);
+    let mut chunks = PacedReader::start(cx.server.producers.clone(), &cx.user.counted_as(), listing);
     let first = match chunks.next().await {
         Some(first) => first?,
         None => return Err(ApiError::internal("a list without a beginning")),

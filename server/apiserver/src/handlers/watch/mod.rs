@@ -187,7 +187,7 @@ impl WatchStart {
         let state =
             opened.await.map_err(|error| ApiError::internal(format!("storage read failed: {error}")))??;
         let revision = state.revision();
-        let mut events = PacedReader::start(cx.server.producers.clone(), state);
+        let mut events = PacedReader::start(cx.server.producers.clone(), &cx.user.counted_as(), state);
         // A slow client is not disconnected: its state can be read while its history is retained.
         events.watch(None);
         Ok((events, revision))
