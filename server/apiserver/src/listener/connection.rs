@@ -126,24 +126,31 @@ pub(super) struct AcceptedConnection {
 }
 
 /// Performs the TLS handshake; `None` when it fails or takes too long.
-async fn accept_tls(stream: TcpStream, tls: TlsAcceptor) -> Option<TlsStream<TcpStream>> {
-    let mut first = [0u8; 1];
-    match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
-        Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
-        Ok(Ok(1)) => {
-            let _ = tokio::time::timeout(HANDSHAKE, refuse_plain_http(stream)).await;
-            return None;
+async fn accept_tls(stream: TcpStream, tls: TlsAcceptor, server: &Server) -> Option<TlsStream<TcpStream>> {
+    let handshake = async {
+        let mut first = [0u8; 1];
+        match tokio::time::timeout(HANDSHAKE, stream.peek(&mut first)).await {
+            Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+            Ok(Ok(1)) => {
+                let _ = tokio::time::timeout(HANDSHAKE, refuse_plain_http(stream)).await;
+                return None;
+            }
+            _ => return None,
         }
-        _ => return None,
-    }
-    match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "TLS handshake failed");
-            None
+        match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "TLS handshake failed");
+                None
+            }
+            Err(_) => None,
         }
-        Err(_) => None,
+    };
+    let accepted = handshake.await;
+    if accepted.is_none() {
+        server.metrics.tls_handshake_errors.inc();
     }
+    accepted
 }
 
 /// The HTTP server of a connection.
@@ -230,12 +237,7 @@ pub(super) async fn serve(
         return;
     }
     let stream = tokio::select! {
-        stream = accept_tls(stream, tls) => {
-            if stream.is_none() {
-                server.metrics.tls_handshake_errors.inc();
-            }
-            stream
-        }
+        stream = accept_tls(stream, tls, &server) => stream,
         _ = evicted => None,
     };
     let Some(stream) = stream else { return };
