@@ -18,6 +18,7 @@ mod chunks;
 mod coalesce;
 mod compression;
 mod connections;
+mod counted_body;
 mod descriptors;
 mod detach;
 mod fair_queuing;

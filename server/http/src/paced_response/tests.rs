@@ -201,12 +201,12 @@ async fn what_a_response_holds_is_counted_until_it_is_read() {
     let (mut reader, _) = numbers(5);
     assert_eq!(reader.next().await.unwrap(), Ok(1));
     until(|| reader.shared.state.lock().parked.is_some()).await;
-    reader.count_in(&connection.unidentified_stream().unwrap());
+    reader.count_in(&UnreadStream::new(&connection, None).unwrap());
     assert_eq!(all.bytes(), 2 * PIECE + KEPT);
     while reader.next().await.is_some() {}
     assert_eq!(all.bytes(), 0);
     let (mut reader, _) = numbers(5);
-    reader.count_in(&connection.unidentified_stream().unwrap());
+    reader.count_in(&UnreadStream::new(&connection, None).unwrap());
     until(|| all.bytes() == PIECE + KEPT).await;
     drop(reader);
     until(|| all.bytes() == 0).await;

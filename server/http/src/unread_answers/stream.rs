@@ -1,16 +1,12 @@
 //! Bodies that are streams: what is produced of them and not sent.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use hyper::body::{Body as HttpBody, Frame};
+use plinth_api::User;
 
-use super::super::body::{Body, BodyError, ChunkStream};
-use super::connection::{ConnectionUnread, Entry};
-use super::{Owner, UnreadAnswers};
+use super::answers::{ConnectionUnread, Entry, SharedChunk, UserUnread};
 
 /// Shorter chunks are not counted as long as a stream has few of them: an idle watch takes more.
 pub(super) const SHORT: usize = 4 << 10;
@@ -27,8 +23,13 @@ pub struct UnreadStream {
 }
 
 impl UnreadStream {
-    /// `None` on a connection that is being closed.
-    pub(super) fn new(connection: &Arc<ConnectionUnread>, owner: &Arc<Owner>) -> Option<Arc<UnreadStream>> {
+    /// A stream of a user, or of a client that is not identified; `None` on a connection that is being
+    /// closed.
+    pub(crate) fn new(
+        connection: &Arc<ConnectionUnread>,
+        user: Option<&Arc<UserUnread>>,
+    ) -> Option<Arc<UnreadStream>> {
+        let owner = user.map_or(&connection.all.unidentified, |user| &user.owner);
         let entry = Entry::new(connection, (0, false), owner)?;
         Some(Arc::new(UnreadStream { entry, few: AtomicUsize::new(0) }))
     }
@@ -106,37 +107,6 @@ impl Drop for HeldBytes {
     }
 }
 
-/// A chunk that several streams have. It counts until all of them have dropped it.
-#[derive(Debug)]
-pub(super) struct SharedChunk {
-    all: Arc<UnreadAnswers>,
-    bytes: usize,
-    /// Streams that have it, once for each time.
-    holders: AtomicUsize,
-}
-
-impl SharedChunk {
-    fn new(all: &Arc<UnreadAnswers>, bytes: usize) -> SharedChunk {
-        all.bytes.fetch_add(bytes, Ordering::AcqRel);
-        SharedChunk { all: all.clone(), bytes, holders: AtomicUsize::new(0) }
-    }
-
-    /// What one of those who have it has.
-    pub(super) fn part(&self) -> usize {
-        self.bytes / self.holders.load(Ordering::Relaxed).max(1)
-    }
-
-    pub(super) fn add_holder(&self) {
-        self.holders.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Drop for SharedChunk {
-    fn drop(&mut self) {
-        self.all.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
-    }
-}
-
 /// A stream has such a chunk.
 struct HeldShare {
     stream: Arc<UnreadStream>,
@@ -162,27 +132,79 @@ impl<H> AsRef<[u8]> for CountedChunk<H> {
     }
 }
 
-/// A body whose chunks are counted as they are taken.
-pub(super) struct CountedBody {
-    pub(super) body: Body,
-    pub(super) counted: Arc<UnreadStream>,
-}
+/// Parts in which longer answers are sent.
+pub(super) const PART: usize = 128 << 10;
 
-impl ChunkStream for CountedBody {
-    fn poll_chunk(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        let CountedBody { body, counted } = self.get_mut();
-        // No body has other frames than data.
-        let chunk = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
-        let polled = Pin::new(body).poll_frame(cx);
-        polled.map(|frame| frame.map(|frame| frame.map(|frame| counted.count(chunk(frame)))))
+impl ConnectionUnread {
+    /// What is streamed to a user in another way than as the body of an answer; `None` when the connection is
+    /// being closed.
+    pub fn stream(self: &Arc<Self>, user: &User) -> Option<Arc<UnreadStream>> {
+        UnreadStream::new(self, Some(&self.of(user)))
     }
 }
 
-/// The body of an answer that was dropped.
-pub(super) struct Dropped;
+/// An answer that counts until it is dropped: when the connection has taken it, or has ended.
+struct CountedBytes {
+    bytes: Bytes,
+    user: Option<Arc<UserUnread>>,
+    _entry: Arc<Entry>,
+}
 
-impl ChunkStream for Dropped {
-    fn poll_chunk(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        Poll::Ready(Some(Err(BodyError("the connection is closed: answers are not read".to_owned()))))
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        if let Some(user) = &self.user {
+            user.bytes.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+            user.read.notify_one();
+        }
+    }
+}
+
+/// An answer that counts, and is sent in parts: while its client takes them it does not wait.
+#[derive(Debug)]
+pub struct CountedAnswer {
+    rest: Bytes,
+    entry: Arc<Entry>,
+}
+
+impl CountedAnswer {
+    /// It takes `counted` bytes. `None` on a connection that is being closed.
+    pub(crate) fn new(
+        connection: &Arc<ConnectionUnread>,
+        user: Option<&Arc<UserUnread>>,
+        bytes: Bytes,
+        counted: usize,
+    ) -> Option<CountedAnswer> {
+        let owner = user.map_or(&connection.all.unidentified, |user| &user.owner);
+        let entry = Arc::new(Entry::new(connection, (counted, false), owner)?);
+        if let Some(user) = user {
+            user.bytes.fetch_add(bytes.len(), Ordering::AcqRel);
+        }
+        let counted = CountedBytes { bytes, user: user.cloned(), _entry: entry.clone() };
+        Some(CountedAnswer { rest: Bytes::from_owner(counted), entry })
+    }
+
+    /// All of it, where it is one part.
+    pub(crate) fn only_part(&self) -> Option<Bytes> {
+        (self.rest.len() <= PART).then(|| self.rest.clone())
+    }
+
+    /// Bytes that are not taken.
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The next part. The connection takes it when it has sent most of the one before.
+    pub(crate) fn next_part(&mut self) -> Option<Bytes> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        self.entry.is_read();
+        Some(self.rest.split_to(PART.min(self.rest.len())))
     }
 }

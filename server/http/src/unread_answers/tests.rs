@@ -1,15 +1,19 @@
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body as HttpBody;
 use hyper::Request;
 use plinth_api::User;
 
-use super::connection::{COUNTED_FROM, MANY_STREAMS, REQUEST, STREAM};
+use super::pace::REQUEST;
 use super::stream::{FEW, FRAME, SHORT};
 use super::*;
 use crate::body::{Body, BodyError, BodyObserver, ChunkStream};
+use crate::counted_body::{COUNTED_FROM, STREAM};
 
 const SIZE: usize = 1 << 20;
 

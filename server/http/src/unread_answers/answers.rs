@@ -1,42 +1,177 @@
-//! What one connection and its users have not read.
+//! What is unread of each user and on each connection, and which connections are closed for it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use hyper::Request;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use plinth_api::{User, ANONYMOUS_USER};
 
-use super::super::body::Body;
+use super::super::memory_limit::memory_limit;
 use super::super::shared_by_key::SharedByKey;
-use super::stream::{CountedBody, Dropped, SharedChunk, UnreadStream};
-use super::{Owner, UnreadAnswers};
 
-/// What a request that waits takes beside its head: its future and its stream.
-pub(super) const REQUEST: usize = 16 << 10;
-/// What the stream of an answer takes beside it.
-pub(super) const STREAM: usize = 4 << 10;
-/// Shorter answers are not counted, but for the streams of a connection that has many.
-pub(super) const COUNTED_FROM: usize = 1 << 10;
-/// Parts in which longer answers are sent.
-pub(super) const PART: usize = 128 << 10;
-/// From so many streams on each of a connection counts. Clients that are no attackers have fewer for long.
-pub(super) const MANY_STREAMS: usize = 32;
+/// How long an answer may wait in any case, but for twice the bound.
+pub(super) const YOUNG: Duration = Duration::from_secs(15);
+/// How often it is looked for connections to close; with twice the bound; and how often that is logged.
+const LOOKED_FOR: Duration = Duration::from_millis(100);
+const LOOKED_FOR_URGENTLY: Duration = Duration::from_millis(10);
+const LOGGED: Duration = Duration::from_secs(10);
+/// The bound where none is given: this part of the memory, within these limits.
+const PART_OF_MEMORY: u64 = 8;
+const BOUNDS: (u64, u64) = (128 << 20, 1 << 30);
+
+/// The answers of a server that are not read yet.
+#[derive(Debug)]
+pub struct UnreadAnswers {
+    pub(super) most: usize,
+    /// Of all connections that are not closed, and of all chunks that several streams have.
+    pub(super) bytes: AtomicUsize,
+    /// What connections have of such chunks that are closed and not gone yet.
+    pub(super) closing: AtomicUsize,
+    /// Numbers connections.
+    next: AtomicU64,
+    /// What is unread of each user.
+    owners: Mutex<SharedByKey<String, Owner>>,
+    /// The same of clients that are not identified.
+    pub(super) unidentified: Arc<Owner>,
+    /// Chunks that several streams have, by address and length.
+    pub(super) shared: Mutex<SharedByKey<(usize, usize), SharedChunk>>,
+    /// Held to add or remove a connection, and to look for those that have waited longest.
+    pub(super) connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
+    /// When it was looked for some, and when that was logged. Held meanwhile.
+    pub(super) looked: Mutex<[Option<Instant>; 2]>,
+}
+
+/// Unread bytes of a user, or of all clients that are not identified; without chunks that several streams
+/// have.
+pub(super) type Owner = AtomicUsize;
+
+impl UnreadAnswers {
+    /// No more than `most` bytes, or an eighth of the memory that the process may have; twice that for a
+    /// while.
+    pub fn new(most: Option<u64>) -> Arc<UnreadAnswers> {
+        let most = most.unwrap_or_else(|| (memory_limit() / PART_OF_MEMORY).clamp(BOUNDS.0, BOUNDS.1));
+        Arc::new(UnreadAnswers {
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            bytes: AtomicUsize::new(0),
+            closing: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+            owners: Mutex::default(),
+            unidentified: Arc::default(),
+            shared: Mutex::default(),
+            connections: Mutex::default(),
+            looked: Mutex::default(),
+        })
+    }
+
+    /// A new connection.
+    pub fn connection(self: &Arc<UnreadAnswers>) -> Arc<ConnectionUnread> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let connection = Arc::new(ConnectionUnread::new(self, number));
+        self.connections.lock().insert(number, Arc::downgrade(&connection));
+        connection
+    }
+
+    /// Bytes that are not read now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// The same without what is being given back.
+    pub(super) fn remaining(&self) -> usize {
+        self.bytes().saturating_sub(self.closing.load(Ordering::Acquire))
+    }
+
+    fn owner(&self, name: &str) -> Arc<Owner> {
+        self.owners.lock().get_or_make(name, Owner::default)
+    }
+
+    /// To be called without a lock when more is counted than before.
+    pub(super) fn keep_bound(&self) {
+        if self.bytes() > self.most {
+            self.make_room();
+        }
+    }
+
+    /// Closes connections of those who have more than their share, until a quarter is free.
+    fn make_room(&self) {
+        let now = Instant::now();
+        let is_urgent = self.remaining() > self.most.saturating_mul(2);
+        // Somebody looks already.
+        let Some(mut looked) = self.looked.try_lock() else { return };
+        let is_due = |last: Option<Instant>, interval| last.is_none_or(|last| now >= last + interval);
+        if !is_due(looked[0], if is_urgent { LOOKED_FOR_URGENTLY } else { LOOKED_FOR }) {
+            return;
+        }
+        looked[0] = Some(now);
+        // Dropped after the lock, which the end of a connection takes.
+        let connections: Vec<Arc<ConnectionUnread>> =
+            self.connections.lock().values().filter_map(Weak::upgrade).collect();
+        let closed = self.close_largest(&connections, now, is_urgent);
+        if closed > 0 && is_due(looked[1], LOGGED) {
+            looked[1] = Some(now);
+            tracing::warn!(
+                connections = closed,
+                bytes = self.most,
+                "connections closed: their clients do not read answers, and there is no memory for more (--max-unread-bytes)"
+            );
+        }
+    }
+
+    /// Closes connections of owners who have more than their share, the largest first, and returns how many.
+    fn close_largest(&self, connections: &[Arc<ConnectionUnread>], now: Instant, is_urgent: bool) -> usize {
+        let enough = if is_urgent { self.most / 2 * 3 } else { self.most / 4 * 3 };
+        let waiting: Vec<Vec<Waiting>> =
+            connections.iter().map(|connection| connection.waiting(is_urgent)).collect();
+        let mut shares: HashMap<*const Owner, usize> = HashMap::new();
+        for Waiting { owner, shared, .. } in waiting.iter().flatten() {
+            *shares.entry(Arc::as_ptr(owner)).or_default() += shared;
+        }
+        let share = self.most / shares.len().max(1);
+        let size = |shares: &HashMap<*const Owner, usize>, owner: &Arc<Owner>| {
+            owner.load(Ordering::Acquire) + shares.get(&Arc::as_ptr(owner)).copied().unwrap_or(0)
+        };
+        // Each connection counts for the largest of its owners.
+        let mut largest: Vec<(usize, Waiting, &Arc<ConnectionUnread>)> = Vec::new();
+        for (waiting, connection) in waiting.into_iter().zip(connections) {
+            let sized = waiting.into_iter().map(|waiting| (size(&shares, &waiting.owner), waiting));
+            if let Some((size, waiting)) = sized.max_by_key(|(size, _)| *size) {
+                largest.push((size, waiting, connection));
+            }
+        }
+        largest
+            .sort_by_key(|(size, waiting, _)| (Reverse(*size), Arc::as_ptr(&waiting.owner), waiting.since));
+        let mut closed = 0;
+        for (_, Waiting { owner, since, shared, .. }, connection) in largest {
+            if self.remaining() <= enough {
+                break;
+            }
+            let is_young = now.saturating_duration_since(since) < YOUNG;
+            if (is_urgent || !is_young) && size(&shares, &owner) > share {
+                connection.close();
+                if let Some(all) = shares.get_mut(&Arc::as_ptr(&owner)) {
+                    *all = all.saturating_sub(shared);
+                }
+                closed += 1;
+            }
+        }
+        closed
+    }
+}
 
 /// What the client of one connection has not read.
 #[derive(Debug)]
 pub struct ConnectionUnread {
-    all: Arc<UnreadAnswers>,
+    pub(super) all: Arc<UnreadAnswers>,
     number: u64,
     /// Held for moments, while no other lock is taken.
     state: Mutex<State>,
     /// The first user, who mostly is the only one.
-    first: OnceLock<(String, Arc<UserUnread>)>,
+    pub(super) first: OnceLock<(String, Arc<UserUnread>)>,
     /// Others: a proxy's connection carries many.
     users: Mutex<SharedByKey<String, UserUnread>>,
     closed: Notify,
@@ -69,12 +204,12 @@ struct Item {
 /// What one user of a connection has not read.
 #[derive(Debug)]
 pub struct UserUnread {
-    owner: Arc<Owner>,
-    bytes: AtomicUsize,
+    pub(super) owner: Arc<Owner>,
+    pub(super) bytes: AtomicUsize,
     /// Requests that were begun and are not answered.
-    begun: AtomicUsize,
+    pub(super) begun: AtomicUsize,
     /// Wakes a request that waits, which wakes the next one.
-    read: Notify,
+    pub(super) read: Notify,
 }
 
 /// What waits on a connection for one owner.
@@ -114,18 +249,6 @@ impl ConnectionUnread {
         }
     }
 
-    /// What is streamed to a user in another way than as the body of an answer; `None` when the connection is
-    /// being closed.
-    pub fn stream(self: &Arc<Self>, user: &User) -> Option<Arc<UnreadStream>> {
-        UnreadStream::new(self, &self.of(user).owner)
-    }
-
-    /// A stream of a client that is not identified.
-    #[cfg(test)]
-    pub(crate) fn unidentified_stream(self: &Arc<Self>) -> Option<Arc<UnreadStream>> {
-        UnreadStream::new(self, &self.all.unidentified)
-    }
-
     #[cfg(test)]
     pub(super) fn answers(&self) -> &Arc<UnreadAnswers> {
         &self.all
@@ -134,109 +257,12 @@ impl ConnectionUnread {
     /// Makes what is not read older.
     #[cfg(test)]
     pub(super) fn age(&self) {
-        self.state.lock().unread.values_mut().for_each(|item| item.since -= super::YOUNG);
+        self.state.lock().unread.values_mut().for_each(|item| item.since -= YOUNG);
     }
 
     /// Returns when the connection is to be closed, as others need the memory.
     pub async fn closed(&self) {
         self.closed.notified().await;
-    }
-
-    /// Waits until the user has read enough of earlier answers for a request to begin, for so long at most.
-    /// `None` where that is not so, and where requests that wait would take more than the bound. What this
-    /// gives is dropped when the request is answered.
-    pub async fn wait_for_reader<B>(
-        self: &Arc<Self>,
-        user: &Arc<UserUnread>,
-        request: &Request<B>,
-        most: Duration,
-    ) -> Option<BegunRequest> {
-        if user.may_begin(&self.all) {
-            return Some(BegunRequest::new(user));
-        }
-        if self.all.remaining() > self.all.most {
-            return None;
-        }
-        let paced = (REQUEST + head_bytes(request), true);
-        let _counted = Entry::new(self, paced, &user.owner)?;
-        let begins = async {
-            // What is read between the check and the wait is remembered by `Notify`.
-            while !user.may_begin(&self.all) {
-                user.read.notified().await;
-            }
-            BegunRequest::new(user)
-        };
-        let begun = tokio::time::timeout(most, begins).await.ok();
-        // The next one, if there is room for it, too.
-        user.read.notify_one();
-        begun
-    }
-
-    /// An answer that counts until it is read, as the user's where that is known, on a connection with so
-    /// many streams. On one that is being closed it is an error, which is no clean end.
-    pub fn count(self: &Arc<Self>, answer: Body, user: Option<&Arc<UserUnread>>, streams: usize) -> Body {
-        let owner = user.map_or(&self.all.unidentified, |user| &user.owner);
-        match answer {
-            Body::Full(bytes) => self.count_whole(bytes, owner, user, streams),
-            Body::Observed(body) => {
-                Body::Observed(Box::new(body.map(|answer| self.count(answer, user, streams))))
-            }
-            answer => self.count_stream(answer, owner),
-        }
-    }
-
-    fn count_stream(self: &Arc<Self>, mut answer: Body, owner: &Arc<Owner>) -> Body {
-        let Some(counted) = UnreadStream::new(self, owner) else { return Body::Stream(Box::pin(Dropped)) };
-        let counts_itself = match &mut answer {
-            Body::Stream(stream) => stream.as_mut().count_in(&counted),
-            _ => false,
-        };
-        match counts_itself {
-            true => answer,
-            false => Body::Stream(Box::pin(CountedBody { body: answer, counted })),
-        }
-    }
-
-    fn count_whole(
-        self: &Arc<Self>,
-        bytes: Bytes,
-        owner: &Arc<Owner>,
-        user: Option<&Arc<UserUnread>>,
-        streams: usize,
-    ) -> Body {
-        let length = if bytes.len() >= COUNTED_FROM && bytes.is_unique() { bytes.len() } else { 0 };
-        let stream = if streams >= MANY_STREAMS && !bytes.is_empty() { STREAM } else { 0 };
-        if length + stream == 0 {
-            return Body::Full(bytes);
-        }
-        let Some(entry) = Entry::new(self, (length + stream, false), owner) else {
-            return Body::Stream(Box::pin(Dropped));
-        };
-        if let Some(user) = user {
-            user.bytes.fetch_add(bytes.len(), Ordering::AcqRel);
-        }
-        let entry = Arc::new(entry);
-        let counted = CountedBytes { bytes, user: user.cloned(), _entry: entry.clone() };
-        let rest = Bytes::from_owner(counted);
-        match rest.len() <= PART {
-            true => Body::Full(rest),
-            false => Body::Counted(Box::new(CountedAnswer { rest, entry })),
-        }
-    }
-
-    /// Counts a request that is not begun yet on a connection with so many streams, until what this gives is
-    /// dropped.
-    pub fn count_request<B>(
-        self: &Arc<Self>,
-        request: &Request<B>,
-        streams: usize,
-    ) -> Option<UnbegunRequest> {
-        if streams < MANY_STREAMS {
-            return None;
-        }
-        let owner = self.first.get().map_or(&self.all.unidentified, |(_, user)| &user.owner);
-        Entry::new(self, (REQUEST + head_bytes(request), false), owner)
-            .map(|_entry| UnbegunRequest { _entry })
     }
 
     /// What waits here, by owner; requests that wait for a reader are part of it where it is urgent.
@@ -290,43 +316,6 @@ impl Drop for ConnectionUnread {
         self.all.closing.fetch_sub(self.state.get_mut().closing, Ordering::AcqRel);
         self.all.connections.lock().remove(&self.number);
     }
-}
-
-impl UserUnread {
-    fn may_begin(&self, all: &UnreadAnswers) -> bool {
-        let (used, of_owner) = (all.bytes(), self.owner.load(Ordering::Acquire));
-        let has_room = used <= all.most / 2 || of_owner <= all.most / 4;
-        has_room || (self.bytes.load(Ordering::Acquire) == 0 && self.begun.load(Ordering::Acquire) == 0)
-    }
-}
-
-/// A request that was begun, until it is answered.
-pub struct BegunRequest(Arc<UserUnread>);
-
-impl BegunRequest {
-    fn new(user: &Arc<UserUnread>) -> BegunRequest {
-        user.begun.fetch_add(1, Ordering::AcqRel);
-        BegunRequest(Arc::clone(user))
-    }
-}
-
-impl Drop for BegunRequest {
-    fn drop(&mut self) {
-        self.0.begun.fetch_sub(1, Ordering::AcqRel);
-        self.0.read.notify_one();
-    }
-}
-
-/// The bytes of a request's head.
-fn head_bytes<B>(request: &Request<B>) -> usize {
-    let headers = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
-    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    target + headers.sum::<usize>()
-}
-
-/// A request that counts until this is dropped, when it is begun.
-pub struct UnbegunRequest {
-    _entry: Entry,
 }
 
 /// Bytes that count until this is dropped.
@@ -390,7 +379,7 @@ impl Entry {
     }
 
     /// Some of it was read.
-    fn is_read(&self) {
+    pub(super) fn is_read(&self) {
         let _ = self.change(|item| item.since = Instant::now());
     }
 
@@ -452,47 +441,33 @@ impl Drop for Entry {
     }
 }
 
-/// An answer that counts until it is dropped: when the connection has taken it, or has ended.
-struct CountedBytes {
-    bytes: Bytes,
-    user: Option<Arc<UserUnread>>,
-    _entry: Arc<Entry>,
-}
-
-impl AsRef<[u8]> for CountedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for CountedBytes {
-    fn drop(&mut self) {
-        if let Some(user) = &self.user {
-            user.bytes.fetch_sub(self.bytes.len(), Ordering::AcqRel);
-            user.read.notify_one();
-        }
-    }
-}
-
-/// An answer that counts, and is sent in parts: while its client takes them it does not wait.
+/// A chunk that several streams have. It counts until all of them have dropped it.
 #[derive(Debug)]
-pub struct CountedAnswer {
-    rest: Bytes,
-    entry: Arc<Entry>,
+pub(super) struct SharedChunk {
+    all: Arc<UnreadAnswers>,
+    bytes: usize,
+    /// Streams that have it, once for each time.
+    pub(super) holders: AtomicUsize,
 }
 
-impl CountedAnswer {
-    /// Bytes that are not taken.
-    pub(crate) fn remaining(&self) -> usize {
-        self.rest.len()
+impl SharedChunk {
+    pub(super) fn new(all: &Arc<UnreadAnswers>, bytes: usize) -> SharedChunk {
+        all.bytes.fetch_add(bytes, Ordering::AcqRel);
+        SharedChunk { all: all.clone(), bytes, holders: AtomicUsize::new(0) }
     }
 
-    /// The next part. The connection takes it when it has sent most of the one before.
-    pub(crate) fn next_part(&mut self) -> Option<Bytes> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        self.entry.is_read();
-        Some(self.rest.split_to(PART.min(self.rest.len())))
+    /// What one of those who have it has.
+    pub(super) fn part(&self) -> usize {
+        self.bytes / self.holders.load(Ordering::Relaxed).max(1)
+    }
+
+    pub(super) fn add_holder(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for SharedChunk {
+    fn drop(&mut self) {
+        self.all.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
