@@ -8,10 +8,10 @@
 //!   and nobody waits for what others read.
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
 //!   of users who have more than their share, the largest first, and of these the connections whose answers
-//!   have waited longest, if that is [`YOUNG`] at least; with twice as much, whatever that is. How young its
-//!   answers are, and on how many connections, is in a client's hands; so it is the user who counts, and a
-//!   connection of several counts for the one of them who has most. All clients that are anonymous, or not
-//!   authenticated yet, are one user: addresses are cheap.
+//!   have waited longest, if that is [`answers::YOUNG`] at least; with twice as much, whatever that is. How
+//!   young its answers are, and on how many connections, is in a client's hands; so it is the user who
+//!   counts, and a connection of several counts for the one of them who has most. All clients that are
+//!   anonymous, or not authenticated yet, are one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
 //! their processor time; so do the streams of such a connection. Documents that all answers share do not.
