@@ -13,6 +13,9 @@ use tokio::task::JoinHandle;
 use super::http2::{frame, header, END_STREAM_AND_HEADERS, HEADERS, PATH, PREFACE, SETTINGS};
 use super::{resident_peak, Target, PATIENCE};
 
+const BOUND: &str = "--max-unread-bytes=67108864";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
 /// The beginning of a connection that opens streams with these headers, on each of which the server may send
 /// so many bytes.
 fn unread_requests(headers: &[Vec<u8>], streams: usize, window: u8) -> Vec<u8> {
@@ -31,7 +34,7 @@ fn unread_requests(headers: &[Vec<u8>], streams: usize, window: u8) -> Vec<u8> {
 async fn answers_that_nobody_reads_are_bounded() {
     const CONNECTIONS: usize = 40;
     const STREAMS: usize = 240;
-    let target = Target::start_with(&["--max-unread-bytes=67108864"]).await;
+    let target = Target::start_with(&[BOUND]).await;
     let long = "n".repeat(16_000);
     let named = |name: &str, value: &str| {
         [&[0x40, u8::try_from(name.len()).expect("short")], name.as_bytes(), &header(0, value)[1..]].concat()
@@ -67,6 +70,24 @@ async fn answers_that_nobody_reads_are_bounded() {
     }
 }
 
+/// A ConfigMap of that number, whose content begins with a mark.
+fn large_object(number: usize, mark: usize) -> String {
+    let data = "x".repeat(900_000);
+    json!({"metadata": {"name": format!("large-{number}")}, "data": {"key": format!("{mark}{data}")}})
+        .to_string()
+}
+
+/// A server with that many large objects and a small bound, and its administrator.
+async fn with_large_objects(count: usize) -> (Target, Connection) {
+    let target = Target::start_with(&[BOUND]).await;
+    let mut admin = target.server.connect(Protocol::Http2).await;
+    for number in 0..count {
+        let create = Call::new(Method::POST, MAPS).body(JSON, large_object(number, 0));
+        admin.must(&create).await.expect("created");
+    }
+    (target, admin)
+}
+
 /// Waits until no more is produced ahead of readers for a while; whether anything ever was.
 async fn all_is_produced(admin: &mut Connection) -> bool {
     let (mut most, mut last, mut same) = (0, 0, 0);
@@ -87,18 +108,12 @@ async fn all_is_produced(admin: &mut Connection) -> bool {
 #[tokio::test]
 async fn lists_and_watches_that_nobody_reads_are_bounded() {
     const STREAMS: usize = 240;
-    let target = Target::start_with(&["--max-unread-bytes=67108864"]).await;
-    let mut admin = target.server.connect(Protocol::Http2).await;
-    let (path, data) = ("/api/v1/namespaces/default/configmaps", "x".repeat(900_000));
-    for name in 0..6 {
-        let object = json!({"metadata": {"name": format!("large-{name}")}, "data": {"key": data}});
-        admin.must(&Call::new(Method::POST, path).body(JSON, object.to_string())).await.expect("created");
-    }
-    let watch = format!("{path}?watch=1");
+    let (target, mut admin) = with_large_objects(6).await;
+    let watch = format!("{MAPS}?watch=1");
     for (name, path, window) in [
-        ("lists", path, 0),
+        ("lists", MAPS, 0),
         ("watches", &watch, 0),
-        ("lists, a byte of each", path, 1),
+        ("lists, a byte of each", MAPS, 1),
         ("watches", &watch, 1),
     ] {
         target.serves(name).await;
@@ -151,26 +166,20 @@ impl Drop for Attacker {
 #[tokio::test]
 async fn watches_that_keep_events_are_closed_and_no_others() {
     const WATCHES: usize = 240;
-    let target = Target::start_with(&["--max-unread-bytes=67108864"]).await;
-    let mut admin = target.server.connect(Protocol::Http2).await;
-    let (path, data) = ("/api/v1/namespaces/default/configmaps", "x".repeat(900_000));
-    let object = |n: usize| json!({"metadata": {"name": "large"}, "data": {"key": format!("{n}{data}")}});
-    admin.must(&Call::new(Method::POST, path).body(JSON, object(0).to_string())).await.expect("created");
-    let watched = format!("{path}?watch=1&fieldSelector=metadata.name%3Dlarge");
+    let (target, mut admin) = with_large_objects(1).await;
+    let watched = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dlarge-0");
     let events = request(&target.server, &watched);
     let (mut events, _) = open(&target.server, events).await.expect("a watch");
     assert!(next(&mut events).await.to_text().expect("text").contains("ADDED"));
     resident_peak(target.pid);
     let before = resident_peak(target.pid);
-    let (large, mut attackers) = (format!("{path}/large"), Vec::new());
+    let (large, mut attackers) = (format!("{MAPS}/large-0"), Vec::new());
     let watch = unread_requests(&[header(PATH, &watched)], 2, 1);
     for n in 1..=WATCHES {
         let stream = target.server.endpoint().stream(Protocol::Http2).await.expect("TLS stream");
         attackers.push(Attacker::new(stream, &watch).await);
-        admin
-            .must(&Call::new(Method::PUT, &*large).body(JSON, object(n).to_string()))
-            .await
-            .expect("updated");
+        let update = Call::new(Method::PUT, &*large).body(JSON, large_object(0, n));
+        admin.must(&update).await.expect("updated");
         // The watch that is read has all of them.
         let event = next(&mut events).await;
         assert!(event.to_text().expect("text").contains(&format!("\"{n}xxx")), "{n}");
@@ -184,18 +193,12 @@ async fn watches_that_keep_events_are_closed_and_no_others() {
 #[tokio::test]
 async fn watches_over_websocket_that_nobody_reads_are_bounded() {
     const WATCHES: usize = 100;
-    let target = Target::start_with(&["--max-unread-bytes=67108864"]).await;
-    let mut admin = target.server.connect(Protocol::Http2).await;
-    let (path, data) = ("/api/v1/namespaces/default/configmaps", "x".repeat(900_000));
-    for name in 0..12 {
-        let object = json!({"metadata": {"name": format!("large-{name}")}, "data": {"key": data}});
-        admin.must(&Call::new(Method::POST, path).body(JSON, object.to_string())).await.expect("created");
-    }
+    let (target, mut admin) = with_large_objects(12).await;
     resident_peak(target.pid);
     let before = resident_peak(target.pid);
     let mut held = Vec::new();
     for _ in 0..WATCHES {
-        held.push(open(&target.server, request(&target.server, &format!("{path}?watch=1"))).await);
+        held.push(open(&target.server, request(&target.server, &format!("{MAPS}?watch=1"))).await);
     }
     assert!(all_is_produced(&mut admin).await, "nothing is held");
     target.serves("WebSockets").await;

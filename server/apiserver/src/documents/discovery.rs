@@ -238,18 +238,25 @@ mod tests {
         assert!(places.iter().all(|other| *other == places[0]));
     }
 
-    #[tokio::test]
-    async fn a_document_is_finished_without_its_client() {
+    #[test]
+    fn a_document_is_finished_without_its_client() {
         let (documents, registry) = (DiscoveryDocuments::default(), Arc::new(Registry::builtin()));
         let request = aggregated();
-        tokio::select! {
-            biased;
-            // The other thread may be quicker than this poll; mostly it is not.
-            served = documents.serve(&registry, &["apis"], &request) => drop(served.unwrap()),
-            () = std::future::ready(()) => {}
-        }
-        // Taken by the next one, after the one that generates.
-        let _generated = documents.generating.lock().await;
-        assert_eq!(documents.cache.lock().documents.len(), 1);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.max_blocking_threads(1).build().unwrap().block_on(async {
+            // The only thread that may generate is busy until the client has gone.
+            let (gone, waits) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || waits.recv());
+            tokio::select! {
+                biased;
+                _ = documents.serve(&registry, &["apis"], &request) => panic!("it is generated elsewhere"),
+                () = std::future::ready(()) => {}
+            }
+            gone.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            // Taken by the next one, after the one that generates.
+            let _generated = documents.generating.lock().await;
+            assert_eq!(documents.cache.lock().documents.len(), 1);
+        });
     }
 }

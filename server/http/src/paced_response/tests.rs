@@ -4,7 +4,7 @@ use super::pool::MANY_PARKED;
 use super::*;
 use crate::unread_answers::UnreadAnswers;
 
-/// What is said of the memory of each number, and of its producer.
+/// The memory that each number takes, and its producer keeps.
 const PIECE: usize = 1 << 20;
 const KEPT: usize = 1 << 10;
 

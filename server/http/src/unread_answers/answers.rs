@@ -233,6 +233,11 @@ impl ConnectionUnread {
         }
     }
 
+    /// Who counts for a user, or for a client that is not identified.
+    pub(super) fn owner<'u>(&'u self, user: Option<&'u Arc<UserUnread>>) -> &'u Arc<Owner> {
+        user.map_or(&self.all.unidentified, |user| &user.owner)
+    }
+
     /// What a user has not read here.
     pub fn of(&self, user: &User) -> Arc<UserUnread> {
         let make = || {
@@ -394,7 +399,6 @@ impl Entry {
 
     /// The stream has a chunk that others may have, too.
     pub(super) fn add_shared(&self, chunk: &Arc<SharedChunk>) {
-        chunk.add_holder();
         let _ = self.change(|item| {
             item.begin();
             item.shared.push(chunk.clone());
@@ -459,10 +463,6 @@ impl SharedChunk {
     /// What one of those who have it has.
     pub(super) fn part(&self) -> usize {
         self.bytes / self.holders.load(Ordering::Relaxed).max(1)
-    }
-
-    pub(super) fn add_holder(&self) {
-        self.holders.fetch_add(1, Ordering::Relaxed);
     }
 }
 

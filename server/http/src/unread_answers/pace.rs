@@ -54,7 +54,7 @@ impl ConnectionUnread {
         if streams < MANY_STREAMS {
             return None;
         }
-        let owner = self.first.get().map_or(&self.all.unidentified, |(_, user)| &user.owner);
+        let owner = self.owner(self.first.get().map(|(_, user)| user));
         Entry::new(self, (REQUEST + head_bytes(request), false), owner)
             .map(|_entry| UnbegunRequest { _entry })
     }

@@ -14,6 +14,9 @@ pub(super) const FEW: usize = 8 << 10;
 /// What a short chunk takes beside its bytes, as a frame that waits.
 pub(super) const FRAME: usize = 256;
 
+/// Parts in which longer answers are sent.
+pub(super) const PART: usize = 128 << 10;
+
 /// What the body of a response holds that its client has not read.
 #[derive(Debug)]
 pub struct UnreadStream {
@@ -29,37 +32,37 @@ impl UnreadStream {
         connection: &Arc<ConnectionUnread>,
         user: Option<&Arc<UserUnread>>,
     ) -> Option<Arc<UnreadStream>> {
-        let owner = user.map_or(&connection.all.unidentified, |user| &user.owner);
+        let owner = connection.owner(user);
         let entry = Entry::new(connection, (0, false), owner)?;
         Some(Arc::new(UnreadStream { entry, few: AtomicUsize::new(0) }))
     }
 
     /// A chunk that counts until it is dropped, when the connection has sent it.
     pub fn count(self: &Arc<Self>, chunk: Bytes) -> Bytes {
-        let is_short = chunk.len() < SHORT;
-        let bytes = if is_short { chunk.len() + FRAME } else { chunk.len() };
-        if is_short {
-            if let Some(_held) = OneOfFew::new(self, bytes) {
-                return Bytes::from_owner(CountedChunk { _held, chunk });
-            }
+        if chunk.len() < SHORT {
+            let bytes = chunk.len() + FRAME;
+            return match OneOfFew::new(self, bytes) {
+                Some(few) => CountedBytes::until_dropped(few, chunk),
+                None => CountedBytes::until_dropped(HeldBytes::new(self, bytes), chunk),
+            };
         }
-        if is_short || chunk.is_unique() {
-            let mut held = self.holder();
-            held.set(bytes);
-            return Bytes::from_owner(CountedChunk { _held: held, chunk });
+        match chunk.is_unique() {
+            true => CountedBytes::until_dropped(HeldBytes::new(self, chunk.len()), chunk),
+            false => CountedBytes::until_dropped(HeldShare::new(self, &chunk), chunk),
         }
-        let all = self.entry.answers();
-        let key = (chunk.as_ptr().addr(), chunk.len());
-        let shared = all.shared.lock().get_or_make(&key, || SharedChunk::new(all, chunk.len()));
-        self.entry.add_shared(&shared);
-        all.keep_bound();
-        let held = HeldShare { stream: self.clone(), shared };
-        Bytes::from_owner(CountedChunk { _held: held, chunk })
     }
 
     /// Counts bytes that are held otherwise than as a chunk.
     pub fn holder(self: &Arc<Self>) -> HeldBytes {
-        HeldBytes { stream: self.clone(), bytes: 0 }
+        HeldBytes::new(self, 0)
+    }
+}
+
+impl ConnectionUnread {
+    /// What is streamed to a user in another way than as the body of an answer; `None` when the connection is
+    /// being closed.
+    pub fn stream(self: &Arc<Self>, user: &User) -> Option<Arc<UnreadStream>> {
+        UnreadStream::new(self, Some(&self.of(user)))
     }
 }
 
@@ -91,6 +94,12 @@ pub struct HeldBytes {
 }
 
 impl HeldBytes {
+    fn new(stream: &Arc<UnreadStream>, bytes: usize) -> HeldBytes {
+        let mut held = HeldBytes { stream: stream.clone(), bytes: 0 };
+        held.set(bytes);
+        held
+    }
+
     /// They are so many now.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
@@ -107,10 +116,22 @@ impl Drop for HeldBytes {
     }
 }
 
-/// A stream has such a chunk.
+/// A chunk of a stream that others may have, too.
 struct HeldShare {
     stream: Arc<UnreadStream>,
     shared: Arc<SharedChunk>,
+}
+
+impl HeldShare {
+    fn new(stream: &Arc<UnreadStream>, chunk: &Bytes) -> HeldShare {
+        let all = stream.entry.answers();
+        let key = (chunk.as_ptr().addr(), chunk.len());
+        let shared = all.shared.lock().get_or_make(&key, || SharedChunk::new(all, chunk.len()));
+        shared.holders.fetch_add(1, Ordering::Relaxed);
+        stream.entry.add_shared(&shared);
+        all.keep_bound();
+        HeldShare { stream: stream.clone(), shared }
+    }
 }
 
 impl Drop for HeldShare {
@@ -120,46 +141,35 @@ impl Drop for HeldShare {
     }
 }
 
-/// The chunk is dropped last: nothing else has its address before.
-struct CountedChunk<H> {
-    _held: H,
-    chunk: Bytes,
-}
-
-impl<H> AsRef<[u8]> for CountedChunk<H> {
-    fn as_ref(&self) -> &[u8] {
-        &self.chunk
-    }
-}
-
-/// Parts in which longer answers are sent.
-pub(super) const PART: usize = 128 << 10;
-
-impl ConnectionUnread {
-    /// What is streamed to a user in another way than as the body of an answer; `None` when the connection is
-    /// being closed.
-    pub fn stream(self: &Arc<Self>, user: &User) -> Option<Arc<UnreadStream>> {
-        UnreadStream::new(self, Some(&self.of(user)))
-    }
-}
-
-/// An answer that counts until it is dropped: when the connection has taken it, or has ended.
-struct CountedBytes {
+/// Bytes and what counts them. The bytes are dropped last: nothing else has their address before.
+struct CountedBytes<C> {
+    _counts: C,
     bytes: Bytes,
-    user: Option<Arc<UserUnread>>,
-    _entry: Arc<Entry>,
 }
 
-impl AsRef<[u8]> for CountedBytes {
+impl<C: Send + 'static> CountedBytes<C> {
+    fn until_dropped(counts: C, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(CountedBytes { _counts: counts, bytes })
+    }
+}
+
+impl<C> AsRef<[u8]> for CountedBytes<C> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for CountedBytes {
+/// Counts an answer: until the connection has taken it, or has ended.
+struct HeldAnswer {
+    user: Option<Arc<UserUnread>>,
+    bytes: usize,
+    _entry: Arc<Entry>,
+}
+
+impl Drop for HeldAnswer {
     fn drop(&mut self) {
         if let Some(user) = &self.user {
-            user.bytes.fetch_sub(self.bytes.len(), Ordering::AcqRel);
+            user.bytes.fetch_sub(self.bytes, Ordering::AcqRel);
             user.read.notify_one();
         }
     }
@@ -180,13 +190,13 @@ impl CountedAnswer {
         bytes: Bytes,
         counted: usize,
     ) -> Option<CountedAnswer> {
-        let owner = user.map_or(&connection.all.unidentified, |user| &user.owner);
+        let owner = connection.owner(user);
         let entry = Arc::new(Entry::new(connection, (counted, false), owner)?);
         if let Some(user) = user {
             user.bytes.fetch_add(bytes.len(), Ordering::AcqRel);
         }
-        let counted = CountedBytes { bytes, user: user.cloned(), _entry: entry.clone() };
-        Some(CountedAnswer { rest: Bytes::from_owner(counted), entry })
+        let counts = HeldAnswer { user: user.cloned(), bytes: bytes.len(), _entry: entry.clone() };
+        Some(CountedAnswer { rest: CountedBytes::until_dropped(counts, bytes), entry })
     }
 
     /// All of it, where it is one part.
