@@ -511,7 +511,8 @@ async fn serve(
             note_decision(&audit, &decision);
             let path = path?;
             meter.inspect(|meter| meter.begin());
-            serve_path(server, &sender, &path, (request, &audit), seat).await
+            // Boxed: its state is larger than that of any resource.
+            Box::pin(serve_path(server, &sender, &path, (request, &audit), seat)).await
         }
     }
 }

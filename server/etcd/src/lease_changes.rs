@@ -17,6 +17,8 @@ const MIN_TTL: i64 = 2;
 /// takes several.
 const KEYS_PER_REVISION: usize = 100_000;
 const BYTES_PER_REVISION: usize = 64 << 20;
+/// Bytes of revocations that are planned before the first of them is written, beyond that of the last one.
+const BYTES_AT_ONCE: usize = 64 << 20;
 
 /// Grants a lease; zero stands for any id. Returns its id and time to live.
 pub(crate) async fn grant(member: &Arc<Member>, id: i64, ttl: i64) -> Result<(i64, i64), Status> {
@@ -54,10 +56,10 @@ pub(crate) async fn revoke(member: &Arc<Member>, ids: Vec<i64>) -> Result<usize,
         member.barrier().await?;
         let mut existing: Vec<i64> = ids.into_iter().filter(|id| member.leases.has(*id)).collect();
         let count = existing.len();
-        // Once for all, and again for those that have more keys.
+        // Once for all that fit in memory, and again for the others and for those that have more keys.
         while !existing.is_empty() {
             let all = existing.clone();
-            existing = revoke_part(&member, existing).await.inspect_err(|_| {
+            existing = revoke_part(&member, existing, BYTES_AT_ONCE).await.inspect_err(|_| {
                 // Those that are not gone are there again.
                 all.into_iter().for_each(|id| member.leases.end_revoke(id, false));
             })?;
@@ -67,22 +69,25 @@ pub(crate) async fn revoke(member: &Arc<Member>, ids: Vec<i64>) -> Result<usize,
     revoked.await.map_err(errors::from_task)?
 }
 
-/// Deletes keys of leases, as many as one revision of each may. Returns the leases that have more; the others
-/// are gone.
-async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>) -> Result<Vec<i64>, Status> {
+/// Deletes keys of leases, as many as one revision of each may, until they are `most_bytes` or more. Returns
+/// the leases that have more, and those that nothing was deleted of; the others are gone.
+async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>, most_bytes: usize) -> Result<Vec<i64>, Status> {
     let reader = Arc::clone(member);
     let planned = tokio::task::spawn_blocking(move || {
+        let (mut queued, mut bytes, mut ids) = (Vec::new(), 0, ids.into_iter());
         // Queued one after the other, so that they are written together.
-        let queued = ids.into_iter().map(|id| {
-            let (transaction, is_last) = revocation(&reader.engine, id)?;
-            reader.leases.begin_revoke(id);
-            Ok((id, reader.engine.transact(transaction), is_last))
-        });
-        queued.collect::<Vec<Result<_, Error>>>()
+        while let Some(id) = (bytes < most_bytes).then(|| ids.next()).flatten() {
+            queued.push(revocation(&reader.engine, id).map(|revocation| {
+                bytes += revocation.bytes;
+                reader.leases.begin_revoke(id);
+                (id, reader.engine.transact(revocation.transaction), revocation.is_last)
+            }));
+        }
+        (queued, ids.collect::<Vec<_>>())
     });
-    let queued = planned.await.map_err(errors::from_task)?;
+    let (queued, unplanned) = planned.await.map_err(errors::from_task)?;
     // Each to its end, whatever becomes of the others: a lease that is not gone has to be seen again.
-    let (mut left, mut failed) = (Vec::new(), None);
+    let (mut left, mut failed) = (unplanned, None);
     for queued in queued {
         let ended = match queued {
             Ok((id, proposal, is_last)) => revoked_part(member, id, proposal.await, is_last),
@@ -115,9 +120,16 @@ fn revoked_part(
     Ok((!is_last).then_some(id))
 }
 
-/// The transaction that revokes a lease, or the first part of it, and whether it is all. Nothing else is
-/// written while it is built and committed. Reads from disk.
-fn revocation(engine: &Engine, id: i64) -> Result<(Transaction, bool), Error> {
+/// What revokes a lease, or the first part of it.
+struct Revocation {
+    transaction: Transaction,
+    /// Of the keys, values and hints in it.
+    bytes: usize,
+    is_last: bool,
+}
+
+/// Plans the revocation of a lease. Nothing else is written while it is built and committed. Reads from disk.
+fn revocation(engine: &Engine, id: i64) -> Result<Revocation, Error> {
     let prefix = hints_of(id);
     let snapshot = engine.snapshot(At::Latest)?;
     let (mut transaction, mut keys, mut bytes) = (Transaction::new(), 0, 0);
@@ -125,7 +137,8 @@ fn revocation(engine: &Engine, id: i64) -> Result<(Transaction, bool), Error> {
         for (name, _) in hints? {
             if keys >= KEYS_PER_REVISION || bytes >= BYTES_PER_REVISION {
                 // It has expired, should the server end before the next part.
-                return Ok((transaction.set_number(lease_name(id), 0), false));
+                transaction = transaction.set_number(lease_name(id), 0);
+                return Ok(Revocation { transaction, bytes, is_last: false });
             }
             let key = name.slice(prefix.len()..);
             keys += 1;
@@ -138,5 +151,44 @@ fn revocation(engine: &Engine, id: i64) -> Result<(Transaction, bool), Error> {
             }
         }
     }
-    Ok((transaction.remove_number(lease_name(id)), true))
+    let transaction = transaction.remove_number(lease_name(id));
+    Ok(Revocation { transaction, bytes, is_last: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::auth::{AuthOptions, TokenKind};
+    use crate::kv;
+    use crate::member::Limits;
+    use crate::wire::kv::PutRequest;
+
+    /// Sixty-four leases of the largest revisions would be held in memory together.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn leases_are_revoked_as_many_at_once_as_fit() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits =
+            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
+        let tokens = TokenKind::Simple(Duration::from_secs(300));
+        let auth = AuthOptions { tokens, bcrypt_cost: 4, uses_certificates: false };
+        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        for lease in 1..=5 {
+            grant(&member, lease, 100).await.unwrap();
+            let key = format!("key {lease}").into();
+            let put = PutRequest { key, value: Bytes::from(vec![0; 1000]), lease, ..Default::default() };
+            kv::put(&member, put).await.unwrap();
+        }
+        let _alone = member.writes.write().await;
+        let ids: Vec<i64> = (1..=5).collect();
+        let left = revoke_part(&member, ids, 1500).await.unwrap();
+        assert_eq!((left.as_slice(), member.leases.all()), ([3, 4, 5].as_slice(), vec![3, 4, 5]));
+        let left = revoke_part(&member, left, 1).await.unwrap();
+        assert_eq!((left.as_slice(), member.leases.all()), ([4, 5].as_slice(), vec![4, 5]));
+        assert_eq!(revoke_part(&member, left, usize::MAX).await.unwrap(), [0_i64; 0]);
+        assert_eq!(member.leases.all(), [0_i64; 0]);
+    }
 }
