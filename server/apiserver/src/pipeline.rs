@@ -93,8 +93,8 @@ pub struct ConnectionInfo {
 
 impl ConnectionInfo {
     /// Counts an answer until it is read.
-    fn count(&self, answer: Body, user: Option<&Arc<UserUnread>>) -> Body {
-        self.unread.count(answer, user, self.scheduled.streams())
+    fn count(&self, response: Response<Body>, user: Option<&Arc<UserUnread>>) -> Response<Body> {
+        self.unread.count_response(response, user, self.scheduled.streams())
     }
 }
 
@@ -114,7 +114,7 @@ pub async fn handle(
             if is_head {
                 drop_body(&mut refused);
             }
-            return refused.map(|body| connection.count(body, None));
+            return connection.count(refused, None);
         }
     };
     let audit_id = audit::id(request.headers());
@@ -170,7 +170,7 @@ pub async fn handle(
         Some(meter) => meter.answered(response),
         None => response,
     };
-    response.map(|body| connection.count(body, state.unread.as_ref()))
+    connection.count(response, state.unread.as_ref())
 }
 
 /// The connection and the audit ID of a request.

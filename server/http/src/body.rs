@@ -2,14 +2,14 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{ready, Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::chunks;
 use super::paced_response::{PacedReader, PieceProducer};
-use super::unread_answers::{CountedAnswer, UnreadStream};
+use super::unread_answers::{CountedAnswer, HeldBytes, UnreadStream};
 
 /// A source of body chunks that is polled by the connection's own task, so that an idle watch costs no
 /// task of its own.
@@ -86,6 +86,8 @@ pub enum Body {
     Stream(Pin<Box<dyn ChunkStream>>),
     /// A body that is followed while it is sent.
     Observed(Box<ObservedBody>),
+    /// A body behind a long head.
+    Headed(Box<HeadedBody>),
 }
 
 /// Follows a body while it is sent. Dropped when that has ended or its client has disconnected.
@@ -105,6 +107,19 @@ impl ObservedBody {
     /// The same with another body, made of this one.
     pub(crate) fn map(self, make: impl FnOnce(Body) -> Body) -> ObservedBody {
         ObservedBody { observer: self.observer, inner: make(self.inner) }
+    }
+}
+
+/// A body behind a head that counts until the first chunk, which is empty where there is none otherwise, is
+/// sent: after the head.
+pub struct HeadedBody {
+    body: Body,
+    head: Option<HeldBytes>,
+}
+
+impl HeadedBody {
+    pub(crate) fn new(body: Body, head: HeldBytes) -> HeadedBody {
+        HeadedBody { body, head: Some(head) }
     }
 }
 
@@ -168,6 +183,13 @@ impl HttpBody for Body {
                 }
                 frame
             }
+            Body::Headed(body) => {
+                let frame = ready!(Pin::new(&mut body.body).poll_frame(cx)).transpose()?;
+                let Some(head) = body.head.take() else { return Poll::Ready(frame.map(Ok)) };
+                // No body has other frames than data.
+                let chunk = frame.and_then(|frame| frame.into_data().ok()).unwrap_or_default();
+                Poll::Ready(Some(Ok(Frame::data(head.until_dropped(chunk)))))
+            }
         }
     }
 
@@ -175,6 +197,7 @@ impl HttpBody for Body {
         match self {
             Body::Full(bytes) => bytes.is_empty(),
             Body::Counted(answer) => answer.remaining() == 0,
+            Body::Headed(body) => body.head.is_none() && body.body.is_end_stream(),
             _ => false,
         }
     }
@@ -183,6 +206,7 @@ impl HttpBody for Body {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Body::Counted(answer) => SizeHint::with_exact(answer.remaining() as u64),
+            Body::Headed(body) => body.body.size_hint(),
             _ => SizeHint::default(),
         }
     }

@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::HeaderMap;
+use hyper::Response;
 
-use super::body::{Body, BodyError, ChunkStream};
+use super::body::{Body, BodyError, ChunkStream, HeadedBody};
 use super::unread_answers::{ConnectionUnread, CountedAnswer, UnreadStream, UserUnread, MANY_STREAMS};
 
 /// What the stream of an answer takes beside it.
@@ -15,7 +17,36 @@ pub(crate) const STREAM: usize = 4 << 10;
 /// Shorter answers are not counted, but for the streams of a connection that has many.
 pub(crate) const COUNTED_FROM: usize = 1 << 10;
 
+/// Shorter heads are not counted: those of answers of this server, as a rule.
+const LONG_HEAD: usize = 4 << 10;
+/// How often a head is in memory: as fields, and as they are sent.
+const COPIES_OF_HEAD: usize = 2;
+
 impl ConnectionUnread {
+    /// An answer whose body counts as [`ConnectionUnread::count`] has it, and its head, too, where that is
+    /// long.
+    pub fn count_response(
+        self: &Arc<Self>,
+        response: Response<Body>,
+        user: Option<&Arc<UserUnread>>,
+        streams: usize,
+    ) -> Response<Body> {
+        let head = bytes_of(response.headers());
+        response.map(|body| {
+            let body = self.count(body, user, streams);
+            if head < LONG_HEAD {
+                return body;
+            }
+            match UnreadStream::new(self, user) {
+                Some(counted) => {
+                    let head = counted.head(head * COPIES_OF_HEAD);
+                    Body::Headed(Box::new(HeadedBody::new(body, head)))
+                }
+                None => Body::Stream(Box::pin(Dropped)),
+            }
+        })
+    }
+
     /// An answer that counts until it is read, as the user's where that is known, on a connection with so
     /// many streams. On one that is being closed it is an error, which is no clean end.
     pub fn count(self: &Arc<Self>, answer: Body, user: Option<&Arc<UserUnread>>, streams: usize) -> Body {
@@ -54,6 +85,11 @@ impl ConnectionUnread {
             None => Body::Counted(Box::new(answer)),
         }
     }
+}
+
+/// The bytes of a head, without its status.
+fn bytes_of(headers: &HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// A body whose chunks are counted as they are taken.

@@ -11,16 +11,21 @@ use bytes::Bytes;
 use flate2::read::{DeflateDecoder, MultiGzDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder};
 use flate2::Compression;
+use futures::future::join_all;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
-use plinth_benches::api::client::{Protocol, Reply};
+use plinth_benches::api::client::{Call, Protocol, Reply};
 use plinth_tests::https::{HttpsOptions, HttpsServer};
 use plinth_tests::requests::create;
 use plinth_tests::server::TestServer;
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 
 use super::upgrade;
+use crate::hostile::http2::{header, PATH};
+use crate::hostile::unread::{all_is_produced, unread_requests, BOUND};
+use crate::hostile::{resident_peak, Target, PATIENCE};
 
 /// The address of the server, in its network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
@@ -249,4 +254,48 @@ async fn broken_pages_break_off() {
     assert!(ask(&format!("{proxy}/gzip")).await.is_err());
     let passed = ask(&format!("{proxy}/deflate")).await.expect("a whole body");
     assert_eq!(&passed[..], b"\x78\x9c<a href=/x>");
+}
+
+/// Heads of proxied answers are in memory until they are sent, however short the bodies behind them.
+#[tokio::test]
+async fn long_heads_that_nobody_reads_are_bounded() {
+    const STREAMS: usize = 240;
+    if !is_inside("egress::proxies::long_heads_that_nobody_reads_are_bounded") {
+        return;
+    }
+    let options = HttpsOptions { address: IpAddr::V4(ADDRESS), ..HttpsOptions::default() };
+    let backend = HttpsServer::start_as(options, |request: Request<Incoming>| async move {
+        let length = request.uri().path().trim_matches('/').parse().expect("a length");
+        let response = Response::builder().header("long", "x".repeat(length));
+        response.body(Full::<Bytes>::default()).expect("a response")
+    });
+    let backend = backend.await;
+    let target = Target::start_with(&[BOUND]).await;
+    make_targets(&target.server, backend.port).await;
+    let proxied = "/api/v1/nodes/web/proxy/40000";
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut admin = target.server.connect(protocol).await;
+        for method in [Method::GET, Method::HEAD] {
+            let answer = admin.call(&Call::new(method, proxied)).await.expect("an answer");
+            let long = answer.headers.get("long").map(|long| long.len());
+            assert_eq!((long, answer.body.len()), (Some(40_000), 0), "{}", answer.text());
+        }
+        let longer = admin.call(&Call::get("/api/v1/nodes/web/proxy/80000")).await.expect("an answer");
+        assert!(longer.status.is_server_error(), "{}", longer.status);
+    }
+    let mut admin = target.server.connect(Protocol::Http2).await;
+    resident_peak(target.pid);
+    let before = resident_peak(target.pid);
+    let bytes = unread_requests(&[header(PATH, proxied)], STREAMS, 0);
+    let attackers = (0..10).map(|_| async {
+        let mut stream = target.server.endpoint().stream(Protocol::Http2).await.expect("TLS stream");
+        let _ = tokio::time::timeout(PATIENCE, stream.write_all(&bytes)).await;
+        stream
+    });
+    let held = join_all(attackers).await;
+    assert!(all_is_produced(&mut admin).await, "nothing is counted");
+    target.serves("long heads").await;
+    let grown = resident_peak(target.pid).saturating_sub(before);
+    assert!(grown < 250 << 20, "{} MiB", grown >> 20);
+    drop(held);
 }

@@ -17,7 +17,7 @@ pub(super) const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 pub(super) const END_STREAM_AND_HEADERS: u8 = 5;
 /// Of HPACK's static table.
-pub(super) const PATH: u8 = 4;
+pub(crate) const PATH: u8 = 4;
 /// HPACK of `GET / https`, all from the static table, and an authority.
 const REQUEST: &[u8] = b"\x82\x84\x87\x41\x01x";
 
@@ -112,7 +112,7 @@ async fn floods_of_http2_frames_end_their_own_connection_at_most() {
 }
 
 /// A header with a name of HPACK's static table.
-pub(super) fn header(name: u8, value: &str) -> Vec<u8> {
+pub(crate) fn header(name: u8, value: &str) -> Vec<u8> {
     const PREFIX: usize = 127;
     let mut out = vec![0x40 | name];
     match value.len().checked_sub(PREFIX) {

@@ -25,12 +25,12 @@ mod bodies;
 mod collections;
 mod connections;
 mod http1;
-mod http2;
+pub(crate) mod http2;
 mod insiders;
 mod load;
 mod paths;
 mod stored;
-mod unread;
+pub(crate) mod unread;
 
 /// What the process may have in memory at the most while it is attacked, in bytes: caches and buffers have
 /// their own limits far below.

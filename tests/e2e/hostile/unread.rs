@@ -13,12 +13,12 @@ use tokio::task::JoinHandle;
 use super::http2::{frame, header, END_STREAM_AND_HEADERS, HEADERS, PATH, PREFACE, SETTINGS};
 use super::{resident_peak, Target, PATIENCE};
 
-const BOUND: &str = "--max-unread-bytes=67108864";
+pub(crate) const BOUND: &str = "--max-unread-bytes=67108864";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The beginning of a connection that opens streams with these headers, on each of which the server may send
 /// so many bytes.
-fn unread_requests(headers: &[Vec<u8>], streams: usize, window: u8) -> Vec<u8> {
+pub(crate) fn unread_requests(headers: &[Vec<u8>], streams: usize, window: u8) -> Vec<u8> {
     // SETTINGS_INITIAL_WINDOW_SIZE.
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]);
     let start = [PREFACE, &settings, &frame(SETTINGS, 1, 0, &[])].concat();
@@ -89,7 +89,7 @@ async fn with_large_objects(count: usize) -> (Target, Connection) {
 }
 
 /// Waits until no more is produced ahead of readers for a while; whether anything ever was.
-async fn all_is_produced(admin: &mut Connection) -> bool {
+pub(crate) async fn all_is_produced(admin: &mut Connection) -> bool {
     let (mut most, mut last, mut same) = (0, 0, 0);
     while same < 10 {
         let metrics = admin.call(&Call::get("/metrics")).await.expect("metrics");

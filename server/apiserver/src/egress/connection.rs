@@ -21,6 +21,10 @@ use tokio_rustls::TlsConnector;
 
 use super::forward::RequestConnection;
 
+/// Bytes of a connection that were received and not read, and so the longest head of a response. Each proxied
+/// answer that waits for its client has so many.
+const MOST_BUFFERED: usize = 64 << 10;
+
 /// Both directions of a byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -106,7 +110,9 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut builder = http1::Builder::new();
+    let (sender, connection) =
+        builder.max_buf_size(MOST_BUFFERED).handshake(TokioIo::new(stream)).await?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "connection to a service ended");

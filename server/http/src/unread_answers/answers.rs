@@ -16,6 +16,11 @@ use super::super::shared_by_key::SharedByKey;
 
 /// How long an answer may wait in any case, but for twice the bound.
 pub(super) const YOUNG: Duration = Duration::from_secs(15);
+/// With twice the bound: what waits so long, or would take so long to read, goes first, then what waits half
+/// as long, and so on to this; at last the rest.
+const LEAST_LATE: Duration = Duration::from_millis(50);
+/// The time over which it is measured how fast an answer is read.
+const MEASURED: Duration = Duration::from_secs(2);
 /// How often it is looked for connections to close; with twice the bound; and how often that is logged.
 const LOOKED_FOR: Duration = Duration::from_millis(100);
 const LOOKED_FOR_URGENTLY: Duration = Duration::from_millis(10);
@@ -126,7 +131,7 @@ impl UnreadAnswers {
     fn close_largest(&self, connections: &[Arc<ConnectionUnread>], now: Instant, is_urgent: bool) -> usize {
         let enough = if is_urgent { self.most / 2 * 3 } else { self.most / 4 * 3 };
         let waiting: Vec<Vec<Waiting>> =
-            connections.iter().map(|connection| connection.waiting(is_urgent)).collect();
+            connections.iter().map(|connection| connection.waiting(now, is_urgent)).collect();
         let mut shares: HashMap<*const Owner, usize> = HashMap::new();
         for Waiting { owner, shared, .. } in waiting.iter().flatten() {
             *shares.entry(Arc::as_ptr(owner)).or_default() += shared;
@@ -146,20 +151,26 @@ impl UnreadAnswers {
         largest
             .sort_by_key(|(size, waiting, _)| (Reverse(*size), Arc::as_ptr(&waiting.owner), waiting.since));
         let mut closed = 0;
-        for (_, Waiting { owner, since, shared, .. }, connection) in largest {
-            if self.remaining() <= enough {
-                break;
-            }
-            let is_young = now.saturating_duration_since(since) < YOUNG;
-            if (is_urgent || !is_young) && size(&shares, &owner) > share {
-                connection.close();
-                if let Some(all) = shares.get_mut(&Arc::as_ptr(&owner)) {
-                    *all = all.saturating_sub(shared);
+        // What is read fast is in memory for a moment, however much it is: others go first.
+        let mut least = YOUNG;
+        loop {
+            largest.retain(|(_, waiting, connection)| {
+                let Waiting { owner, late, shared, .. } = waiting;
+                let is_closed = self.remaining() > enough && *late >= least && size(&shares, owner) > share;
+                if is_closed {
+                    connection.close();
+                    if let Some(all) = shares.get_mut(&Arc::as_ptr(owner)) {
+                        *all = all.saturating_sub(*shared);
+                    }
+                    closed += 1;
                 }
-                closed += 1;
+                !is_closed
+            });
+            if !is_urgent || least.is_zero() {
+                return closed;
             }
+            least = if least > LEAST_LATE { least / 2 } else { Duration::ZERO };
         }
-        closed
     }
 }
 
@@ -190,8 +201,12 @@ struct State {
 /// An answer or what there is of one that is not read, or a request that waits.
 #[derive(Debug)]
 struct Item {
-    /// When it began, or when some of it was read last.
+    /// When it began.
+    begun: Instant,
+    /// The same, or when some of it was read last.
     since: Instant,
+    /// Bytes that were read until then; what was read [`MEASURED`] before counts for a half, and so on.
+    read: f64,
     bytes: usize,
     /// Chunks that other streams may have, too.
     shared: Vec<Arc<SharedChunk>>,
@@ -217,6 +232,8 @@ pub(super) struct Waiting {
     pub(super) owner: Arc<Owner>,
     /// Since when the oldest of it does.
     pub(super) since: Instant,
+    /// How late the latest of it is. Where it is not urgent, for how long nothing of it was read.
+    pub(super) late: Duration,
     /// Its part of chunks that others may have, too.
     pub(super) shared: usize,
 }
@@ -262,7 +279,10 @@ impl ConnectionUnread {
     /// Makes what is not read older.
     #[cfg(test)]
     pub(super) fn age(&self) {
-        self.state.lock().unread.values_mut().for_each(|item| item.since -= YOUNG);
+        self.state.lock().unread.values_mut().for_each(|item| {
+            item.since -= YOUNG;
+            item.begun -= YOUNG;
+        });
     }
 
     /// Returns when the connection is to be closed, as others need the memory.
@@ -271,7 +291,7 @@ impl ConnectionUnread {
     }
 
     /// What waits here, by owner; requests that wait for a reader are part of it where it is urgent.
-    pub(super) fn waiting(&self, is_urgent: bool) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, now: Instant, is_urgent: bool) -> Vec<Waiting> {
         let state = self.state.lock();
         let mut waiting: Vec<Waiting> = Vec::new();
         let is_reason = |item: &&Item| is_urgent || !item.is_paced;
@@ -280,12 +300,17 @@ impl ConnectionUnread {
             if bytes + shared == 0 {
                 continue;
             }
+            let late = match is_urgent {
+                true => item.late(now),
+                false => now.saturating_duration_since(*since),
+            };
             match waiting.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.owner, owner)) {
                 Some(waiting) => {
                     waiting.since = waiting.since.min(*since);
+                    waiting.late = waiting.late.max(late);
                     waiting.shared += shared;
                 }
-                None => waiting.push(Waiting { owner: owner.clone(), since: *since, shared }),
+                None => waiting.push(Waiting { owner: owner.clone(), since: *since, late, shared }),
             }
         }
         waiting
@@ -346,9 +371,7 @@ impl Entry {
             state.next += 1;
             // Counted before somebody may remove it.
             connection.add(owner, bytes);
-            let item =
-                Item { since: Instant::now(), bytes, shared: Vec::new(), owner: owner.clone(), is_paced };
-            state.unread.insert(number, item);
+            state.unread.insert(number, Item::new(bytes, is_paced, owner));
             number
         };
         connection.all.keep_bound();
@@ -383,15 +406,15 @@ impl Entry {
         }
     }
 
-    /// Some of it was read.
-    pub(super) fn is_read(&self) {
-        let _ = self.change(|item| item.since = Instant::now());
+    /// So many bytes were read, of those that count until all are.
+    pub(super) fn is_read(&self, bytes: usize) {
+        let _ = self.change(|item| item.is_read(bytes));
     }
 
     pub(super) fn remove(&self, bytes: usize) {
         // What a closed connection had is removed.
         let _ = self.change(|item| {
-            item.since = Instant::now();
+            item.is_read(bytes);
             item.bytes -= bytes;
             self.connection.subtract(&item.owner, bytes);
         });
@@ -407,7 +430,7 @@ impl Entry {
 
     pub(super) fn remove_shared(&self, chunk: &Arc<SharedChunk>) {
         let removed = self.change(|item| {
-            item.since = Instant::now();
+            item.is_read(chunk.part());
             if let Some(at) = item.shared.iter().position(|shared| Arc::ptr_eq(shared, chunk)) {
                 item.shared.swap_remove(at);
             }
@@ -421,11 +444,35 @@ impl Entry {
 }
 
 impl Item {
+    fn new(bytes: usize, is_paced: bool, owner: &Arc<Owner>) -> Item {
+        let now = Instant::now();
+        let owner = owner.clone();
+        Item { begun: now, since: now, read: 0.0, bytes, shared: Vec::new(), owner, is_paced }
+    }
+
     /// To be called before something is added.
     fn begin(&mut self) {
         if self.bytes == 0 && self.shared.is_empty() {
-            self.since = Instant::now();
+            (self.begun, self.since) = (Instant::now(), Instant::now());
         }
+    }
+
+    fn is_read(&mut self, bytes: usize) {
+        let now = Instant::now();
+        (self.read, self.since) = (self.read_lately(now) + bytes as f64, now);
+    }
+
+    fn read_lately(&self, now: Instant) -> f64 {
+        let halves = now.saturating_duration_since(self.since).div_duration_f64(MEASURED);
+        self.read * (-halves).exp2()
+    }
+
+    /// How long it has waited, or how long reading it would take as it was read lately, if that is less.
+    fn late(&self, now: Instant) -> Duration {
+        let age = now.saturating_duration_since(self.begun);
+        let bytes = (self.bytes + self.part_of_shared()) as f64;
+        let to_read = MEASURED.as_secs_f64() * bytes / self.read_lately(now);
+        Duration::try_from_secs_f64(to_read).map_or(age, |to_read| age.min(to_read))
     }
 
     fn part_of_shared(&self) -> usize {

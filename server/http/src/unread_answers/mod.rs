@@ -8,10 +8,12 @@
 //!   and nobody waits for what others read.
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
 //!   of users who have more than their share, the largest first, and of these the connections whose answers
-//!   have waited longest, if that is [`answers::YOUNG`] at least; with twice as much, whatever that is. How
-//!   young its answers are, and on how many connections, is in a client's hands; so it is the user who
-//!   counts, and a connection of several counts for the one of them who has most. All clients that are
-//!   anonymous, or not authenticated yet, are one user: addresses are cheap.
+//!   have waited longest, if that is [`answers::YOUNG`] at least; with twice as much, whatever that is. Then
+//!   those go first whose answers have waited longest, or would take longest to read as fast as they are
+//!   read: many users may have less each than one who reads a long list. How young its answers are, and on
+//!   how many connections, is in a client's hands; so it is the user who counts, and a connection of several
+//!   counts for the one of them who has most. All clients that are anonymous, or not authenticated yet, are
+//!   one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
 //! their processor time; so do the streams of such a connection. Documents that all answers share do not.
@@ -19,7 +21,7 @@
 //! Bodies that are streams ([`UnreadStream`]) count with each chunk until the connection has sent it, and
 //! with what is produced ahead (`paced_response`). A chunk that several streams have, as an event of many
 //! watches, is in memory once and counts once; each of them has a part of it, and who keeps it when all
-//! others have read it has all.
+//! others have read it has all. A long head counts until the first chunk behind it is sent.
 //!
 //! | module | subject |
 //! |---|---|

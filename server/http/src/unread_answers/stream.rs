@@ -52,6 +52,11 @@ impl UnreadStream {
         }
     }
 
+    /// Counts the head of its answer, which the connection sends before its first chunk.
+    pub(crate) fn head(self: &Arc<Self>, bytes: usize) -> HeldBytes {
+        HeldBytes::new(self, bytes)
+    }
+
     /// Counts bytes that are held otherwise than as a chunk.
     pub fn holder(self: &Arc<Self>) -> HeldBytes {
         HeldBytes::new(self, 0)
@@ -98,6 +103,11 @@ impl HeldBytes {
         let mut held = HeldBytes { stream: stream.clone(), bytes: 0 };
         held.set(bytes);
         held
+    }
+
+    /// They count until this chunk is dropped.
+    pub(crate) fn until_dropped(self, chunk: Bytes) -> Bytes {
+        CountedBytes::until_dropped(self, chunk)
     }
 
     /// They are so many now.
@@ -214,7 +224,8 @@ impl CountedAnswer {
         if self.rest.is_empty() {
             return None;
         }
-        self.entry.is_read();
-        Some(self.rest.split_to(PART.min(self.rest.len())))
+        let part = self.rest.split_to(PART.min(self.rest.len()));
+        self.entry.is_read(part.len());
+        Some(part)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body as HttpBody;
-use hyper::Request;
+use hyper::{Request, Response};
 use plinth_api::User;
 
 use super::pace::REQUEST;
@@ -358,5 +358,65 @@ async fn an_answer_that_is_being_read_does_not_wait() {
         assert_eq!(is_closed(&slow).await, !is_read);
         parts.extend(taken(long).await);
         assert_eq!(parts.concat(), vec![7; 9 * SIZE]);
+    }
+}
+
+#[tokio::test]
+async fn long_heads_count_until_the_first_chunk_is_sent() {
+    let all = UnreadAnswers::new(None);
+    let connection = connection(&all);
+    let respond = |length: usize, body: Body| {
+        let response = Response::builder().header("long", "x".repeat(length)).body(body).unwrap();
+        connection.count_response(response, None, 1).into_body()
+    };
+    let short = respond(1000, Body::empty());
+    assert!(short.is_end_stream() && all.bytes() == 0);
+    for (body, length, expected) in [
+        (Body::empty(), Some(0), vec![Bytes::new()]),
+        (Body::from(vec![7; 10]), Some(10), vec![Bytes::from(vec![7; 10])]),
+        (Body::Stream(Box::pin(Chunks(vec![large(), large()]))), None, vec![large(), large()]),
+        (Body::Stream(Box::pin(Chunks(vec![]))), None, vec![Bytes::new()]),
+    ] {
+        let is_large = length.is_none() && expected[0].len() == SIZE;
+        let counted = respond(SIZE, body);
+        assert!(all.bytes() >= 2 * SIZE && !counted.is_end_stream());
+        assert_eq!(counted.size_hint().exact(), length);
+        let mut chunks = taken(counted).await;
+        assert_eq!(chunks, expected);
+        assert_eq!(all.bytes() / SIZE, if is_large { 4 } else { 2 });
+        chunks.remove(0);
+        assert_eq!(all.bytes() / SIZE, usize::from(is_large));
+    }
+    assert_eq!(all.bytes(), 0);
+}
+
+/// With twice the bound, of many users who each have more than their share.
+#[tokio::test]
+async fn what_is_read_fast_is_closed_last() {
+    for is_read in [true, false] {
+        let all = UnreadAnswers::new(Some(16 << 20));
+        let [reads, more] = std::array::from_fn(|_| connection(&all));
+        let mut long = reads.count(Body::from(vec![7; 8 * SIZE]), Some(&reads.of(&user("reader"))), 1);
+        let waiting: Vec<_> = (0..12).map(|_| connection(&all)).collect();
+        let _held: Vec<[Body; 2]> = waiting
+            .iter()
+            .enumerate()
+            .map(|(n, of)| std::array::from_fn(|_| answer(of, &n.to_string())))
+            .collect();
+        waiting.iter().chain([&reads]).for_each(|connection| age(connection));
+        let mut parts = Vec::new();
+        // Seven eighths, in no time.
+        while is_read && parts.len() < 56 {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut long).poll_frame(cx)).await;
+            parts.push(frame.unwrap().unwrap().into_data().unwrap());
+        }
+        look_now(&all);
+        let _last = answer(&more, "more");
+        assert_eq!(is_closed(&reads).await, !is_read);
+        let mut closed = 0;
+        for of in &waiting {
+            closed += usize::from(is_closed(of).await);
+        }
+        assert_eq!(closed, if is_read { 5 } else { 1 });
     }
 }

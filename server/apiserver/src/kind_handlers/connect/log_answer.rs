@@ -58,7 +58,7 @@ pub(super) async fn read(
     // The connection lives as long as its body.
     let body = ForwardedBody::new(response.into_body(), connection, slot);
     if let Some(upgrade) = upgrade.filter(|_| wants_websocket(&cx.headers)) {
-        return Ok(log_messages::answer(&cx.headers, upgrade, body));
+        return Ok(log_messages::answer(&cx.headers, upgrade, &cx.user, body));
     }
     let mut response = Response::new(body.into_body());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));

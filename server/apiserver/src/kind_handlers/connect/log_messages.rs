@@ -14,6 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use crate::egress::forward::ForwardedBody;
 use crate::websocket::{self, Refusal};
+use plinth_api::User;
 use plinth_http::{Body, ChunkStream, Upgrade};
 
 /// The subprotocol of binary messages, which are sent without one, too.
@@ -23,22 +24,39 @@ const BASE64: &str = "base64.binary.k8s.io";
 /// Most bytes of a log in a message, as upstream.
 const MAX_MESSAGE: usize = 2048;
 
-/// Answers the handshake, and starts the task that sends the log if it is valid.
-pub(super) fn answer(headers: &HeaderMap, upgrade: Upgrade, mut log: ForwardedBody) -> Response<Body> {
+/// How often bytes are in memory that are being sent: as they came, and in the buffer of the WebSocket.
+const COPIES: usize = 2;
+
+/// Answers the handshake, and starts the task that sends the log to the user if it is valid.
+pub(super) fn answer(
+    headers: &HeaderMap,
+    upgrade: Upgrade,
+    user: &User,
+    mut log: ForwardedBody,
+) -> Response<Body> {
     let response = match websocket::accept(headers, choose) {
         Ok(response) => response,
         Err(refusal) => return *refusal,
     };
     let chosen = response.headers().get(hyper::header::SEC_WEBSOCKET_PROTOCOL);
     let is_text = chosen.is_some_and(|protocol| protocol == BASE64);
+    let mut held = upgrade.unread().stream(user).map(|counted| counted.holder());
     upgrade.spawn(move |connection| {
         let mut is_first = true;
         websocket::send(connection, move |cx| {
-            let bytes = match std::mem::take(&mut is_first) {
-                true => Some(Bytes::new()),
-                false => ready!(poll_log(&mut log, cx)),
+            let polled = match std::mem::take(&mut is_first) {
+                true => Poll::Ready(Some(Bytes::new())),
+                false => poll_log(&mut log, cx),
             };
-            Poll::Ready(bytes.map(|bytes| messages(bytes, is_text)))
+            // When the next bytes are polled for, those before have been sent.
+            if let Some(held) = &mut held {
+                let bytes = match &polled {
+                    Poll::Ready(Some(bytes)) => bytes.len().saturating_mul(COPIES),
+                    Poll::Ready(None) | Poll::Pending => 0,
+                };
+                held.set(bytes);
+            }
+            polled.map(|bytes| bytes.map(|bytes| messages(bytes, is_text)))
         })
     });
     response
