@@ -76,11 +76,6 @@ impl Client {
         *self.topic.lock() = None;
     }
 
-    /// Whether a topic is still taken for that of the journal.
-    pub(crate) fn is_trusted(&self, topic: &TopicId) -> bool {
-        self.topic.lock().as_ref() == Some(topic)
-    }
-
     /// Looks for another topic than this one from now on, or for any where it is none; whether that is new.
     pub(crate) fn reject(&self, topic: Option<TopicId>) -> bool {
         let mut rejected = self.rejected.lock();

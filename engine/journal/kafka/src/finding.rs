@@ -29,9 +29,7 @@ impl Shared {
         self.review.check(|| Some(self.others_on(found).0)).map_err(|message| {
             let mut known = self.known.lock();
             if *known == Some(*found) {
-                *known = None;
-                self.client.trust_none();
-                *self.leader.lock() = LeaderState::default();
+                self.give_up(&mut known);
             }
             Error::Unavailable { message }
         })
@@ -124,7 +122,7 @@ mod tests {
     use std::time::Duration;
 
     use plinth_journal::record::ClusterId;
-    use plinth_journal::{Position, Tail as _};
+    use plinth_journal::{Position, Reader as _, TailReader};
 
     use super::*;
     use crate::codec::Api;
@@ -216,22 +214,29 @@ mod tests {
         has_topic(1, 7, "1");
         shared.review.make_due();
         assert_eq!(shared.known(), Ok(copy));
-        assert!(shared.client.is_trusted(&copy.id) && !shared.review.is_agreed());
+        assert_eq!(shared.review.given_up(), 0);
+        assert!(!shared.review.is_agreed());
         let leader = shared.leader(&copy).unwrap();
+        let shared = Arc::new(shared);
+        let tail = KafkaTail::new(Arc::clone(&shared), copy, leader, (Position::new(5), 0));
         has_topic(1, 7, "2");
         assert_eq!(shared.known(), Ok(copy), "they were asked just now");
         shared.review.make_due();
         let message = shared.known().unwrap_err().to_string();
         assert!(message.contains("different topics"), "{message}");
         // Nothing more is read of it.
-        assert!(!shared.client.is_trusted(&copy.id));
-        let shared = Arc::new(shared);
-        let mut tail = KafkaTail::new(Arc::clone(&shared), copy, leader, Position::new(5));
-        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert_eq!(shared.review.given_up(), 1);
+        let mut reader = TailReader::new(tail);
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
         // Most have it.
         has_topic(2, 7, "2");
         assert_eq!(shared.known(), Ok(right));
-        assert!(shared.review.is_agreed() && shared.client.is_trusted(&right.id));
+        assert!(shared.review.is_agreed());
+        // To a reader of the copy it is another topic, which is no reason to stop.
+        for timeout in [Duration::ZERO, Duration::from_secs(2)] {
+            let next = reader.next(timeout);
+            assert!(matches!(next, Err(Error::Unavailable { .. })), "{next:?}");
+        }
         assert_eq!(shared.client.address(1).as_ref(), Some(&addresses[1]), "the brokers are its own");
     }
 }

@@ -56,6 +56,18 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Gives up the topic that was found, by whoever holds it: the next call looks for the journal again.
+    /// What is known of its leader and its records holds for no other one.
+    pub(crate) fn give_up(&self, known: &mut Option<Topic>) {
+        self.review.give_up();
+        *known = None;
+        self.client.trust_none();
+        *self.leader.lock() = LeaderState::default();
+        *self.suspect_record.lock() = None;
+    }
+}
+
 /// A record that was not served as it should be.
 #[derive(Debug, Clone)]
 pub(crate) struct SuspectRecord {
@@ -94,6 +106,8 @@ impl Leader {
 /// What is known of the leader.
 #[derive(Default)]
 pub(crate) struct LeaderState {
+    /// The topic whose leader it is: the epochs of two have nothing to do with each other.
+    pub topic: TopicId,
     pub newest: Option<Arc<Leader>>,
     /// Since when all brokers that answered know an earlier one only.
     pub outdated_since: Option<Instant>,
