@@ -187,10 +187,11 @@ impl Client {
             self.in_turn(avoid).into_iter().map(|(at, address)| (at, address, DIALS[0])).collect();
         let mut named: BTreeSet<String> = pending.iter().map(|(_, address, _)| address.clone()).collect();
         while let Some((at, address, dial)) = pending.pop_front() {
-            if Instant::now() >= deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
             }
-            let connection = match self.open_within(&address, dial) {
+            let connection = match self.open_within(&address, dial.min(left)) {
                 Ok(connection) => connection,
                 Err(error) => {
                     if dial < DIALS[1] && matches!(error, CallError::NotMade(_) | CallError::Unknown(_)) {
