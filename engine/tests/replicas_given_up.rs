@@ -3,13 +3,14 @@
 
 mod common;
 
+use std::future::Future as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::{come_to_rest, eventually, is_there, put, scratch, stepped, wait_until_equal};
-use plinth_engine::{Engine, Error, Options, Proposal, Replica, Stepper, Transaction};
+use plinth_engine::{Engine, Error, Options, Proposal, ReadBarrier, Replica, Stepper, Transaction};
 use plinth_journal::record::{Body, ClusterId, Record, ReplicaId};
 use plinth_journal::simulated::{FailureRates, SimulatedClient, SimulatedJournal};
 use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
@@ -20,6 +21,17 @@ fn replica(journal: Arc<dyn Journal>, id: u16) -> Replica {
     Replica { journal, cluster: CLUSTER, id: ReplicaId(id) }
 }
 
+/// How the engine learns that a copy was given up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Seen {
+    /// A call of it fails.
+    Failing,
+    /// A call fails that is not the engine's (`Journal::problems`), which the journal counts.
+    Counted,
+    /// It does not, before its reader ends: the journal was put back to an older copy.
+    Not,
+}
+
 /// A journal of which another one is taken for it, a copy, that gets appends of its own.
 struct Misled {
     journal: SimulatedClient,
@@ -27,9 +39,15 @@ struct Misled {
     is_misled: AtomicBool,
     /// Records that the copy has and the journal has not.
     answered: AtomicU64,
-    /// How often the copy was given up, and whether the call is still to fail that does so.
+    /// How often the copy was given up, how often of these it is counted for the engine, and whether the call
+    /// is still to fail that does so.
     given_up: Arc<AtomicU64>,
+    counted: AtomicU64,
     fails: AtomicBool,
+    /// The next call for the end is the one that another call overtakes which gives up the copy.
+    is_overtaken: AtomicBool,
+    /// The same for the next reader.
+    is_refused: AtomicBool,
     /// It takes no record of so many bytes.
     is_low: AtomicBool,
 }
@@ -41,7 +59,10 @@ impl Misled {
             is_misled: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             given_up: Arc::default(),
+            counted: AtomicU64::new(0),
             fails: AtomicBool::new(false),
+            is_overtaken: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
             is_low: AtomicBool::new(false),
         })
     }
@@ -50,11 +71,11 @@ impl Misled {
         self.is_misled.store(true, Ordering::Relaxed);
     }
 
-    /// A call of the engine fails for it, or one that the engine does not see (`Journal::problems`).
-    fn give_up(&self, is_seen: bool) {
+    fn give_up(&self, seen: Seen) {
         self.is_misled.store(false, Ordering::Relaxed);
         self.given_up.fetch_add(1, Ordering::Relaxed);
-        self.fails.store(is_seen, Ordering::Relaxed);
+        self.counted.fetch_add(u64::from(seen == Seen::Counted), Ordering::Relaxed);
+        self.fails.store(seen == Seen::Failing, Ordering::Relaxed);
     }
 
     fn call(&self) -> Result<(), JournalError> {
@@ -81,15 +102,28 @@ impl Journal for Misled {
     }
     fn read(&self, from: Position) -> Result<Box<dyn Reader>, JournalError> {
         self.call()?;
+        if self.is_refused.swap(false, Ordering::Relaxed) {
+            self.give_up(Seen::Counted);
+            return Err(JournalError::Refused { message: "the copy was deleted".to_owned() });
+        }
         let (reader, given_up) = (self.journal.read(from)?, Arc::clone(&self.given_up));
         let opened = given_up.load(Ordering::Relaxed);
         Ok(Box::new(MisledReader { reader, given_up, opened }))
     }
     fn end(&self) -> Result<Position, JournalError> {
         self.call()?;
+        if self.is_overtaken.swap(false, Ordering::Relaxed) {
+            // Of the copy.
+            self.give_up(Seen::Counted);
+            return Ok(Position::ZERO);
+        }
         self.journal.end()
     }
+    fn given_up(&self) -> u64 {
+        self.counted.load(Ordering::Relaxed)
+    }
     fn trim(&self, before: Position) -> Result<(), JournalError> {
+        self.call()?;
         self.journal.trim(before)
     }
     fn max_record_bytes(&self) -> usize {
@@ -157,7 +191,7 @@ fn what_was_answered_is_written_to_the_journal_that_is_followed() {
         while stepper.propose() {}
         let records = journal.records().len();
         assert_eq!(misled.answered.load(Ordering::Relaxed), 2, "each has a record");
-        misled.give_up(sign == Sign::End);
+        misled.give_up(if sign == Sign::End { Seen::Failing } else { Seen::Not });
         if sign == Sign::OtherRecords {
             for _ in 0..3 {
                 let written = write(&other, "another", 1);
@@ -194,7 +228,7 @@ fn a_session_that_was_begun_in_another_journal_is_begun_again() {
         let written = write(&engine, "key", 1);
         rest(&mut stepper);
         assert_eq!(misled.answered.load(Ordering::Relaxed), 1, "nothing is appended before it has begun");
-        misled.give_up(true);
+        misled.give_up(Seen::Failing);
         for id in 0..others {
             let dir = scratch();
             drop(stepped(Options::new(dir.path()), replica(Arc::new(journal.client(7)), 7 + id)));
@@ -219,7 +253,7 @@ fn what_was_answered_and_is_too_large_now_keeps_nobody_else() {
             written
         });
         assert_eq!(misled.answered.load(Ordering::Relaxed), 3);
-        misled.give_up(true);
+        misled.give_up(Seen::Failing);
         misled.is_low.store(true, Ordering::Relaxed);
         let beside = write(&engine, "beside", 1);
         if is_session_misled {
@@ -232,7 +266,7 @@ fn what_was_answered_and_is_too_large_now_keeps_nobody_else() {
             assert_eq!(sessions(&journal), before);
             misled.take_copy();
             while stepper.propose() {}
-            misled.give_up(true);
+            misled.give_up(Seen::Failing);
         }
         rest(&mut stepper);
         let [before, large, behind] = writes.map(Proposal::wait);
@@ -255,7 +289,7 @@ fn callers_are_answered_when_the_journal_is_found_again() {
         misled.take_copy();
         let written = write(&engine, &format!("key/{n}"), 1);
         eventually("the record is answered", || misled.answered.load(Ordering::Relaxed) == n);
-        misled.give_up(true);
+        misled.give_up(Seen::Failing);
         written.wait().unwrap();
         put(&engine, "behind", b"");
     }
@@ -274,4 +308,77 @@ fn each_write_has_its_outcome_while_appends_are_answered_by_other_journals() {
     for n in 0..10 {
         put(&engine, &format!("key/{n}"), b"");
     }
+}
+
+/// Reads of the most recent state that a journal answers which is given up, or that follows one, would miss
+/// what was acknowledged; an append is not made to a journal that was not compared.
+#[test]
+fn nothing_is_answered_or_written_before_the_next_journal_was_compared() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let misled = Misled::new(&journal);
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), replica(misled.clone(), 1));
+    let written = write(&engine, "before", 1);
+    rest(&mut stepper);
+    written.wait().unwrap();
+    let is_answered = |barrier: &mut ReadBarrier| {
+        let waker = std::task::Waker::noop();
+        std::pin::Pin::new(barrier).poll(&mut std::task::Context::from_waker(waker)).is_ready()
+    };
+    for is_overtaken in [false, true] {
+        let mut barrier = engine.read_barrier();
+        match is_overtaken {
+            true => misled.is_overtaken.store(true, Ordering::Relaxed),
+            false => misled.give_up(Seen::Counted),
+        }
+        stepper.confirm();
+        assert!(!is_answered(&mut barrier), "overtaken: {is_overtaken}");
+        let (written, records) = (write(&engine, "key", 1), journal.records().len());
+        while stepper.propose() {}
+        assert_eq!(journal.records().len(), records, "overtaken: {is_overtaken}");
+        assert!(engine.trim_journal(Position::new(1)).is_err_and(|error| error.is_transient()));
+        rest(&mut stepper);
+        written.wait().unwrap();
+        stepper.confirm();
+        assert!(is_answered(&mut barrier));
+        engine.trim_journal(Position::new(1)).unwrap();
+    }
+    assert!(engine.failure().is_none());
+}
+
+/// What ends a replica that follows a journal ends none that follows it no more.
+#[test]
+fn an_error_of_a_journal_that_was_given_up_meanwhile_stops_nobody() {
+    let (journal, dirs) = (SimulatedJournal::new(1), [scratch(), scratch()]);
+    let (other, mut others) = stepped(Options::new(dirs[1].path()), replica(Arc::new(journal.client(2)), 2));
+    let written = write(&other, "other", 1);
+    rest(&mut others);
+    written.wait().unwrap();
+    let misled = Misled::new(&journal);
+    misled.is_refused.store(true, Ordering::Relaxed);
+    // The first reader is that of the start, which reads what follows.
+    let (engine, mut stepper) = stepped(Options::new(dirs[0].path()), replica(misled.clone(), 1));
+    assert!(!misled.is_refused.load(Ordering::Relaxed));
+    misled.is_refused.store(true, Ordering::Relaxed);
+    misled.give_up(Seen::Failing);
+    let written = write(&engine, "key", 1);
+    rest(&mut stepper);
+    assert!(!misled.is_refused.load(Ordering::Relaxed));
+    written.wait().unwrap();
+    assert!(engine.failure().is_none());
+}
+
+/// Behind a call that has failed another journal may answer.
+#[test]
+fn a_trim_that_fails_has_the_journal_compared() {
+    let (journal, dir) = (SimulatedJournal::new(1), scratch());
+    let misled = Misled::new(&journal);
+    let (engine, mut stepper) = stepped(Options::new(dir.path()), replica(misled.clone(), 1));
+    rest(&mut stepper);
+    misled.fails.store(true, Ordering::Relaxed);
+    assert!(engine.trim_journal(Position::new(1)).is_err());
+    let (written, records) = (write(&engine, "key", 1), journal.records().len());
+    while stepper.propose() {}
+    assert_eq!(journal.records().len(), records);
+    rest(&mut stepper);
+    written.wait().unwrap();
 }

@@ -64,6 +64,13 @@ pub trait Journal: Send + Sync {
         1
     }
 
+    /// How often it has given up what it had taken for the journal, as its members contradict by now: what it
+    /// answers from then on may be another journal's. It is counted before any call is answered by that one,
+    /// whichever call has found it out. Zero where that is not the journal's way.
+    fn given_up(&self) -> u64 {
+        0
+    }
+
     /// Bytes of the largest record that it takes.
     fn max_record_bytes(&self) -> usize;
 

@@ -33,8 +33,9 @@ pub struct FailureRates {
     /// Appends that are answered, and made once more later.
     pub repeated: u32,
     /// Appends that another journal answers, which a review gives up then: they are not made. A later call
-    /// fails, the next one that is not an append at the latest, and so do readers that were opened before.
-    /// What a journal promises is not kept, so [`FailureRates::all`] has none.
+    /// fails, the next one that is not an append at the latest, or it was one of somebody else, which only
+    /// [`Journal::given_up`] shows. Readers that were opened before fail. What a journal promises is not
+    /// kept, so [`FailureRates::all`] has none.
     pub misled: u32,
     /// Calls after which a delayed append has been made.
     pub longest_delay: u64,
@@ -239,6 +240,13 @@ impl State {
         Ok(true)
     }
 
+    /// Somebody else has found out that another journal answers the client, before its call.
+    fn overtake(&mut self, client: u16) {
+        if self.misled.contains(&client) && self.next_random().is_multiple_of(4) {
+            let _ = self.give_up(client);
+        }
+    }
+
     /// Gives up the other journal, where there is one that answers the client.
     fn give_up(&mut self, client: u16) -> Result<()> {
         if !self.misled.remove(&client) {
@@ -287,6 +295,7 @@ impl SimulatedClient {
             state = self.journal.0.state.lock();
         }
         state.reachable(self.number)?;
+        state.overtake(self.number);
         Ok(state)
     }
 }
@@ -358,6 +367,10 @@ impl Journal for SimulatedClient {
         let mut state = self.call()?;
         state.oldest = state.oldest.max(before.min(state.end().next()));
         Ok(())
+    }
+
+    fn given_up(&self) -> u64 {
+        self.journal.0.state.lock().given_up(self.number)
     }
 
     fn max_record_bytes(&self) -> usize {
@@ -461,7 +474,11 @@ mod tests {
         journal.set_failures(FailureRates { misled: 1000, ..FailureRates::default() });
         assert!(client.append(Bytes::from("x")).is_ok());
         journal.set_failures(FailureRates::default());
-        assert!(matches!(client.trim(Position::ZERO), Err(Error::Unavailable { .. })));
+        assert_eq!(client.given_up(), 0);
+        // Or somebody else has found out.
+        let trimmed = client.trim(Position::ZERO);
+        assert!(matches!(trimmed, Ok(()) | Err(Error::Unavailable { .. })));
+        assert_eq!((client.given_up(), journal.client(2).given_up()), (1, 0));
         assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
         assert!(all(&client).is_empty());
         assert_eq!(client.append(Bytes::from("y")), Ok(Position::new(1)));

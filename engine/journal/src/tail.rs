@@ -37,6 +37,12 @@ pub trait Tail: Send {
     /// Those of [`Journal::end`](crate::Journal::end).
     fn end(&mut self) -> Result<Position>;
 
+    /// Whether what it reads was given up since it was opened ([`Journal::given_up`]): nothing of it is
+    /// returned any more, nor an error that is for good.
+    ///
+    /// [`Journal::given_up`]: crate::Journal::given_up
+    fn is_given_up(&self) -> bool;
+
     /// Whether a part of the next answer has come within [`patience`](Tail::patience), and the rest is on its
     /// way, or comes until [`Tail::receive`] fails.
     fn is_receiving(&mut self) -> bool {
@@ -117,8 +123,8 @@ impl<T: Tail> TailReader<T> {
     }
 }
 
-impl<T: Tail> Reader for TailReader<T> {
-    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
+impl<T: Tail> TailReader<T> {
+    fn receive_next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
         let deadline = Instant::now() + timeout;
         self.has_returned = false;
         loop {
@@ -142,6 +148,20 @@ impl<T: Tail> Reader for TailReader<T> {
             }
         }
     }
+}
+
+impl<T: Tail> Reader for TailReader<T> {
+    fn next(&mut self, timeout: Duration) -> Result<Option<Entry>> {
+        let next = self.receive_next(timeout);
+        match &next {
+            Err(error) if error.is_transient() => next,
+            _ if self.tail.is_given_up() => {
+                let message = "what was taken for the journal was given up, and is looked for".to_owned();
+                Err(Error::Unavailable { message })
+            }
+            _ => next,
+        }
+    }
 
     fn distrust(&mut self) -> Option<String> {
         // What was returned last, or what should have come: others may have come behind it.
@@ -154,6 +174,7 @@ impl<T: Tail> Reader for TailReader<T> {
     /// be none of the journal by then. What had come when this was asked last is no sign that it goes on.
     fn is_busy(&mut self) -> bool {
         let mut has_come = self.tail.is_receiving();
+        self.has_ended |= self.tail.is_given_up();
         for _ in 0..MOST_ANSWERS {
             if self.has_ended {
                 return false;
@@ -189,6 +210,7 @@ mod tests {
         failing: u32,
         /// The connection ends behind the answers.
         ends: bool,
+        is_given_up: bool,
     }
 
     impl Tail for Given {
@@ -222,6 +244,10 @@ mod tests {
             }
         }
 
+        fn is_given_up(&self) -> bool {
+            self.is_given_up
+        }
+
         fn is_receiving(&mut self) -> bool {
             let is_receiving = self.failing > 0;
             self.failing = self.failing.saturating_sub(1);
@@ -240,7 +266,8 @@ mod tests {
     fn reader(answers: &[&[u8]], end: u64) -> TailReader<Given> {
         let answers = answers.iter().map(|answer| answer.to_vec()).collect();
         let (due, end) = (Position::new(1), Position::new(end));
-        TailReader::new(Given { answers, ready: VecDeque::new(), due, end, failing: 0, ends: false })
+        let (ready, failing, ends, is_given_up) = (VecDeque::new(), 0, false, false);
+        TailReader::new(Given { answers, ready, due, end, failing, ends, is_given_up })
     }
 
     #[test]
@@ -252,6 +279,21 @@ mod tests {
         assert_eq!(texts, [(1, b'a'), (2, b'b'), (3, b'c')]);
         // Up to date, however long it is quiet.
         assert_eq!(reader.next(QUIET * 2).unwrap(), None);
+    }
+
+    /// Also what has come already.
+    #[test]
+    fn nothing_is_returned_of_what_was_given_up() {
+        let mut reader = reader(&[b"abc", b"d"], 4);
+        assert!(reader.next(Duration::ZERO).unwrap().is_some());
+        reader.tail.is_given_up = true;
+        for _ in 0..2 {
+            assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
+        }
+        assert!(!reader.is_busy());
+        // It ends before what was read.
+        reader.tail.end = Position::ZERO;
+        assert!(matches!(reader.next(QUIET * 4), Err(Error::Unavailable { .. })));
     }
 
     #[test]

@@ -182,7 +182,8 @@ impl Engine {
         );
         let (journal, follows) = (replica.journal, Arc::clone(&shared));
         let suspects = Suspects::default();
-        let follower = Follower { applier, journal, shared: follows, reader: None, kept: None, suspects };
+        let (reader, kept, given_up) = (None, None, journal.given_up());
+        let follower = Follower { applier, journal, shared: follows, reader, kept, suspects, given_up };
         Ok((assembly, shared, proposer, follower))
     }
 

@@ -29,7 +29,8 @@ use crate::layout::meta;
 use crate::maintenance_control::MaintenanceControl;
 use crate::replica::agreement::Agreement;
 use crate::replica::applied::{compare_applied, next_hash, Applied};
-use crate::replica::shared::{Awaited, Call, Shared};
+use crate::replica::outage::Call;
+use crate::replica::shared::{Awaited, Shared};
 use crate::replica::suspect::{self, Suspects};
 use crate::revision::Revision;
 use crate::store::Store;
@@ -351,6 +352,8 @@ pub(crate) struct Follower {
     pub kept: Option<Box<dyn Reader>>,
     /// Who has served what is due missing or damaged.
     pub suspects: Suspects,
+    /// How often the journal had given up another one when the last step began.
+    pub given_up: u64,
 }
 
 impl Follower {
@@ -376,7 +379,11 @@ impl Follower {
     /// # Errors
     /// The inner one may pass, the outer one is for good.
     pub(crate) fn step(&mut self, wait: Duration) -> Result<Result<bool, JournalError>, Failure> {
-        let was_checked = self.shared.is_checked();
+        let (was_checked, given_up) = (self.shared.is_checked(), self.journal.given_up());
+        if std::mem::replace(&mut self.given_up, given_up) != given_up {
+            // They are members of that one.
+            self.suspects = Suspects::default();
+        }
         let next = match self.read(wait) {
             Ok(Some(next)) => next,
             Ok(None) => return Ok(Ok(!was_checked && self.shared.is_checked())),
@@ -494,10 +501,14 @@ impl Follower {
             self.shared.heard(Call::Read, Some(&error));
             return Ok(error);
         }
+        self.kept = None;
+        if self.journal.given_up() != self.given_up {
+            // That of a journal which is not followed any more.
+            return Ok(error);
+        }
         if !suspect::may_pass(&error) {
             return Err(Failure::Journal { error });
         }
-        self.kept = None;
         let member = reader.and_then(|mut open| open.reader.distrust());
         self.suspects.add(member, &error, &self.applier.lock().warn);
         match self.suspects.agree(&error, &*self.journal) {

@@ -12,7 +12,8 @@ use plinth_journal::{Error as JournalError, Journal};
 use crate::block::block_until;
 use crate::error::{Error, Result};
 use crate::health::Failure;
-use crate::replica::shared::{Awaited, Call, Shared};
+use crate::replica::outage::Call;
+use crate::replica::shared::{Awaited, Shared};
 use crate::replica::ticket::Ticket;
 use crate::revision::Revision;
 
@@ -80,14 +81,15 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
     let end = journal.end();
     shared.heard(Call::Read, end.as_ref().err());
     match end {
+        // The journal was lost meanwhile: it may be another one that has answered, also where it ends before
+        // what was applied. Who follows it finds out.
+        Ok(_) if !shared.is_checked() || shared.losses() != losses => shared.ask_later(tickets),
         Ok(end) if end < applied => {
             let error = JournalError::Behind { applied, end };
             tickets.iter().for_each(|ticket| ticket.answer(Err(Error::from(error.clone()))));
             return Err(Failure::Journal { error });
         }
-        // The journal was lost meanwhile, and may have been found again at another member.
-        Ok(_) if !shared.is_checked() || shared.losses() != losses => shared.ask_later(tickets),
-        Ok(end) => shared.confirm(tickets, end),
+        Ok(end) => shared.confirm(tickets, end, losses),
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);
             if block {

@@ -9,6 +9,7 @@
 //! - [`proposer`]: one thread that appends what callers submit.
 //! - [`applier`]: one thread that applies what all replicas have appended.
 //! - [`barrier`]: one thread that asks for the end of the journal, for reads of the most recent state.
+//! - [`outage`]: since when the journal does not answer as it should, and why.
 //! - [`ticket`]: a reader that waits for it.
 //! - [`agreement`]: what the hashes in records say about this replica.
 //! - [`suspect`]: records that one member has damaged and others may not.
@@ -23,6 +24,7 @@ pub(crate) mod agreement;
 pub(crate) mod applied;
 pub(crate) mod applier;
 pub(crate) mod barrier;
+pub(crate) mod outage;
 pub(crate) mod proposer;
 pub(crate) mod shared;
 pub(crate) mod stepped;
@@ -256,8 +258,9 @@ pub fn check_replica(options: &Options, cluster: ClusterId) -> Result<Founding> 
 fn check_journal(options: &Options, replica: &Replica, applied: &Applied, newest: u8) -> Result<()> {
     let mut suspects = Suspects::default();
     for _ in 0..suspect::most_reads(&*replica.journal) {
+        let given_up = replica.journal.given_up();
         match continues(options, replica, applied, newest, &mut suspects) {
-            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) if error.is_transient() || replica.journal.given_up() != given_up => return Ok(()),
             Err(error) if suspect::may_pass(&error) && !suspects.agree(&error, &*replica.journal) => {}
             checked => return checked.map_err(Error::from),
         }

@@ -24,7 +24,8 @@ use crate::commit::queue::{CommitQueue, Task, Work};
 use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::replica::applier::Applier;
-use crate::replica::shared::{Awaited, Call, Shared};
+use crate::replica::outage::Call;
+use crate::replica::shared::{Awaited, Shared};
 use crate::replica::unapplied::{Unapplied, UnappliedRecords};
 use crate::transaction::{Action, Condition, Transaction};
 

@@ -12,18 +12,13 @@ use plinth_journal::{Error as JournalError, Journal, Position};
 
 use crate::commit::reply::Reply;
 use crate::error::Error;
-use crate::health::{Warning, WarningHandler};
+use crate::health::WarningHandler;
+use crate::replica::outage::{Call, Outage};
 use crate::replica::ticket::Ticket;
 use crate::stats::{Histogram, JournalStats};
 
 /// Records of this replica that are in the journal and not applied yet, at most.
 const MAX_UNAPPLIED: usize = 64;
-
-/// A journal that does not answer for longer is named with the reason.
-const LONG_SILENCE: Duration = Duration::from_secs(10);
-
-/// An append that failed is tried again sooner, the time included that one may take.
-const NO_LONGER_TRIED: Duration = Duration::from_secs(15);
 
 /// Longest time for which a closing replica waits for its journal.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
@@ -39,20 +34,13 @@ pub(crate) struct Shared {
     journal: Arc<dyn Journal>,
     outage: Mutex<Outage>,
     warn: WarningHandler,
-    /// How often the journal was lost: a call of it has failed.
-    losses: AtomicU64,
+    /// How often a call of the journal has failed. [`Shared::losses`] counts what it has given up as well.
+    failed_calls: AtomicU64,
     /// How often it was lost before a reader was opened that had the record that was applied last. After more
     /// losses the journal that answers may be another one, or one that has lost records.
     checked_after: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
-}
-
-/// A kind of calls of the journal: one may be refused while the other is answered.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Call {
-    Append,
-    Read,
 }
 
 /// What may be in the journal though its append has failed.
@@ -63,20 +51,6 @@ pub(crate) enum Awaited {
     Record(u64),
     /// The one that begins this session.
     Session(Session),
-}
-
-/// What calls of the journal have ended with.
-#[derive(Debug, Default)]
-struct Outage {
-    /// By [`Call`], until a call of that kind succeeds: since when it has not answered as it should.
-    since: [Option<Instant>; 2],
-    /// When a call of that kind failed last.
-    failed: [Option<Instant>; 2],
-    /// Why it refuses.
-    refusals: [Option<String>; 2],
-    /// The error of the last call that failed, and whether a warning has reported it.
-    last: Option<String>,
-    is_warned: bool,
 }
 
 struct State {
@@ -122,7 +96,7 @@ impl Shared {
             append_time: Histogram::default(),
             outage: Mutex::default(),
             warn,
-            losses: AtomicU64::new(0),
+            failed_calls: AtomicU64::new(0),
             checked_after: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 anchor,
@@ -144,48 +118,30 @@ impl Shared {
     /// A call of the journal has ended, with this error or none. After one that failed the journal is checked
     /// before it is used again, unless it has answered that it is full: it may have been replaced meanwhile.
     pub(crate) fn heard(&self, call: Call, error: Option<&JournalError>) {
-        let failed = error.filter(|error| error.is_transient() || error.refusal().is_some());
-        let mut outage = self.outage.lock();
-        let Some(error) = failed else {
-            (outage.refusals[call as usize], outage.since[call as usize]) = (None, None);
-            // Nothing was appended any more: what is answered now is all that is known.
-            let is_over = |failed: Instant| failed.elapsed() >= NO_LONGER_TRIED;
-            if outage.refusals[Call::Append as usize].is_none()
-                && outage.failed[Call::Append as usize].is_none_or(is_over)
-            {
-                outage.since[Call::Append as usize] = None;
-            }
-            if outage.since.iter().all(Option::is_none) {
-                (outage.last, outage.is_warned) = (None, false);
-            }
-            return;
+        let Some(error) = error.filter(|error| error.is_transient() || error.refusal().is_some()) else {
+            return self.outage.lock().succeeded(call);
         };
-        let refusal = &mut outage.refusals[call as usize];
-        let is_new = refusal.is_none();
-        if let Some(message) = error.refusal() {
-            *refusal = Some(message.to_owned());
-        }
-        outage.failed[call as usize] = Some(Instant::now());
-        let since = *outage.since[call as usize].get_or_insert_with(Instant::now);
-        let is_long = !outage.is_warned && since.elapsed() >= LONG_SILENCE;
-        outage.is_warned |= is_long;
-        outage.last = Some(error.to_string());
-        drop(outage);
-        // A full journal has answered as one that takes records. It may be full for hours, in which it
-        // refuses an append several times a second: each reader would wait for one comparison after another.
-        if !matches!(error, JournalError::Full { .. }) {
-            self.losses.fetch_add(1, Ordering::AcqRel);
-        }
-        if let Some(message) = error.refusal().filter(|_| is_new) {
-            self.warn.warn(&Warning::JournalRefuses { message: message.to_owned() });
-        } else if is_long {
-            self.warn.warn(&Warning::JournalAway { message: error.to_string() });
+        let warning = self.outage.lock().failed(call, error);
+        self.lost(error);
+        if let Some(warning) = warning {
+            self.warn.warn(&warning);
         }
     }
 
-    /// How often the journal was lost.
+    /// Counts a call of the journal that has failed with this error. A full journal has answered as one that
+    /// takes records. It may be full for hours, in which it refuses an append several times a second: each
+    /// reader would wait for one comparison after another.
+    fn lost(&self, error: &JournalError) {
+        if !matches!(error, JournalError::Full { .. }) {
+            self.failed_calls.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often the journal was lost: a call of it has failed, or it has given up what it took for the
+    /// journal, in whichever call, also one that is not made here. Both only grow, so where the sum has not
+    /// changed neither has.
     pub(crate) fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Acquire)
+        self.failed_calls.load(Ordering::Acquire).saturating_add(self.journal.given_up())
     }
 
     /// A reader that was opened after `losses` has the record that was applied last.
@@ -219,17 +175,23 @@ impl Shared {
             }
             self.wait_for_check(CHECK_INTERVAL);
         }
-        self.journal.trim(before)
+        let trimmed = self.journal.trim(before);
+        trimmed.inspect_err(|error| {
+            // As of any other call. Who lacks the right to trim is refused each time.
+            if error.is_transient() {
+                self.lost(error);
+            }
+        })
     }
 
     /// Why the journal refuses what it is asked for.
     pub(crate) fn refusal_of_journal(&self) -> Option<String> {
-        self.outage.lock().refusals.iter().flatten().next().cloned()
+        self.outage.lock().refusal()
     }
 
     /// The error of the last call of the journal that failed, while it does not answer as it should.
     pub(crate) fn last_error(&self) -> Option<String> {
-        self.outage.lock().last.clone()
+        self.outage.lock().last_error()
     }
 
     pub(crate) fn stats(&self) -> JournalStats {
@@ -242,7 +204,7 @@ impl Shared {
 
     /// For how long the journal has not answered.
     pub(crate) fn silence(&self) -> Option<Duration> {
-        self.outage.lock().since.iter().flatten().map(Instant::elapsed).max()
+        self.outage.lock().silence()
     }
 
     pub(crate) fn anchor(&self) -> Anchor {
@@ -388,11 +350,16 @@ impl Shared {
         }
     }
 
-    /// The journal ended at `end` after these readers arrived: they wait until that is applied.
-    pub(crate) fn confirm(&self, tickets: VecDeque<Arc<Ticket>>, end: Position) {
+    /// The journal ended at `end` after these readers arrived, and after it was lost so often: they wait
+    /// until that is applied. Where it was lost since, also where that was found out and the journal compared
+    /// meanwhile, its end is asked for again.
+    pub(crate) fn confirm(&self, tickets: VecDeque<Arc<Ticket>>, end: Position, losses: u64) {
         let mut state = self.state.lock();
+        let is_lost = self.losses() != losses || !self.is_checked();
         let outcome = match state.ending() {
             Some(error) => Err(error),
+            // Whoever checks it waits for the lock: those that wait then are asked for again.
+            None if is_lost => return state.asking.extend(tickets),
             None if end <= state.anchor.position => Ok(state.anchor.revision),
             None => {
                 state.confirmed.entry(end).or_default().extend(tickets);
@@ -552,6 +519,26 @@ mod tests {
             Err(Error::OutcomeUnknown { message }) => assert!(message.contains("no space left")),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// It was lost, found again and compared between the answer and its use.
+    #[test]
+    fn an_end_of_before_the_journal_was_lost_answers_nobody() {
+        let shared = Shared::new(ReplicaId(1), Anchor::default(), 0, None, unused());
+        shared.checked(shared.losses());
+        for is_checked in [false, true] {
+            let (ticket, losses) = (Arc::<Ticket>::default(), shared.losses());
+            shared.heard(Call::Read, Some(&JournalError::Unavailable { message: "lost".to_owned() }));
+            if is_checked {
+                shared.checked(shared.losses());
+            }
+            shared.confirm([Arc::clone(&ticket)].into(), Position::ZERO, losses);
+            assert!(ticket.poll(std::task::Waker::noop()).is_pending());
+            assert_eq!(shared.take_asking(false).map(|asking| asking.len()), Some(1));
+        }
+        let ticket = Arc::<Ticket>::default();
+        shared.confirm([Arc::clone(&ticket)].into(), Position::ZERO, shared.losses());
+        assert!(ticket.poll(std::task::Waker::noop()).is_ready());
     }
 
     #[test]

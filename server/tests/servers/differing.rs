@@ -42,6 +42,10 @@ impl Journal for Altering {
         self.journal.trim(before)
     }
 
+    fn given_up(&self) -> u64 {
+        self.journal.given_up()
+    }
+
     fn max_record_bytes(&self) -> usize {
         self.journal.max_record_bytes()
     }

@@ -248,7 +248,7 @@ impl Shared {
         if known.is_some_and(|known| known.marker != when_found.marker) {
             return Error::Unavailable { message: "the journal was found again meanwhile".to_owned() };
         }
-        *known = None;
+        self.give_up(&mut known);
         let (place, value) = (String::from_utf8_lossy(&self.marker), self.marker_value());
         let message = format!(
             "the key {place:?} in etcd, which names the journal's cluster, was removed or put again; it has to \
@@ -328,7 +328,7 @@ mod tests {
             let due = Position::new(6);
             let watch = shared.watch_from(due).unwrap();
             assert_eq!(watch.member, 0);
-            let mut tail = EtcdTail::new(Arc::clone(&shared), watch, due);
+            let mut tail = EtcdTail::new(Arc::clone(&shared), watch, (due, 0));
             shared.client.prefer(1);
             assert_eq!(tail.end(), Ok(due));
             if left == 0 {

@@ -20,8 +20,11 @@ impl Client {
 
     /// Takes the etcd cluster of a member, which has answered, for that of the journal.
     pub(crate) fn trust(&self, member: usize) {
-        let found = self.etcd_cluster(member);
-        let _ = self.etcd_cluster.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed);
+        let (found, order) = (self.etcd_cluster(member), Ordering::Relaxed);
+        if self.etcd_cluster.compare_exchange(0, found, order, order).is_ok() {
+            // Another etcd that was asked before may be at a later term than this one will be for long.
+            self.term.store(0, order);
+        }
     }
 
     /// Takes no etcd cluster for that of the journal until it is found again.
@@ -73,6 +76,28 @@ impl Client {
 mod tests {
     use super::*;
     use crate::options::EtcdOptions;
+
+    /// An append is given up where the leader of a later term has followed.
+    #[test]
+    fn the_terms_of_another_etcd_are_not_those_of_the_journal() {
+        let options = EtcdOptions::parse("etcd://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/p").unwrap();
+        let client = Client::new(&options).unwrap();
+        let hear = |member: usize, cluster_id: u64, raft_term: u64| {
+            let header = ResponseHeader { cluster_id, raft_term, ..ResponseHeader::default() };
+            let _ = client.note(member, Some(&header));
+            client.term.load(Ordering::Relaxed)
+        };
+        for _ in 0..2 {
+            assert_eq!(hear(0, 8, 100), 100, "it is not known which one is right");
+            hear(1, 7, 5);
+            client.trust(1);
+            assert_eq!(hear(1, 7, 5), 5);
+            assert_eq!(hear(0, 8, 100), 5);
+            client.trust(1);
+            assert_eq!(hear(2, 7, 5), 5);
+            client.trust_none();
+        }
+    }
 
     /// Members that were emptied or put to a wrong place one after the other, and are of the cluster again,
     /// do not add up; those of one moment do.

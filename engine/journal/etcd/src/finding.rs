@@ -56,10 +56,14 @@ impl Shared {
             Some(self.others_on(member, found))
         };
         self.review.check(opinion).map_err(|message| {
-            *self.known.lock() = None;
-            // Nor is the right one to have the keys of the one that is given up.
-            self.log_created.store(0, Ordering::Relaxed);
-            self.client.trust_none();
+            let mut known = self.known.lock();
+            if *known == Some(found) {
+                self.give_up(&mut known);
+                // Nor is the right one to have the keys of the one that is given up, or its records.
+                self.log_created.store(0, Ordering::Relaxed);
+                self.highest.store(0, Ordering::Relaxed);
+                self.client.trust_none();
+            }
             Error::Unavailable { message }
         })
     }
@@ -300,7 +304,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use plinth_journal::{Position, Tail as _};
+    use plinth_journal::{Position, Reader as _, TailReader};
 
     use super::*;
     use crate::scripted::ScriptedMember;
@@ -351,8 +355,10 @@ mod tests {
         let shared = Arc::new(Shared::of_test(&members));
         assert_eq!(shared.end(), Ok(Position::new(3)));
         let due = Position::new(4);
-        let mut tail = EtcdTail::new(Arc::clone(&shared), shared.watch_from(due).unwrap(), due);
-        assert!(tail.receive(Duration::ZERO).is_ok());
+        let opened = (due, shared.review.given_up());
+        let tail = EtcdTail::new(Arc::clone(&shared), shared.watch_from(due).unwrap(), opened);
+        let mut reader = TailReader::new(tail);
+        assert!(reader.next(Duration::ZERO).is_ok());
         for (member, keys) in [1, 2].into_iter().zip(keys) {
             members[member].store().keys = keys;
         }
@@ -360,9 +366,9 @@ mod tests {
         let message = unavailable(shared.known());
         assert!(message.contains(members[0].address()) && message.contains("than most"), "{message}");
         // Nothing more is read of it.
-        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
         assert_eq!(shared.end(), Ok(Position::new(5)));
-        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
         assert_ne!(shared.client.current(), 0);
         assert!(shared.review.is_agreed());
     }

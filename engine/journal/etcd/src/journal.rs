@@ -45,6 +45,24 @@ impl EtcdJournal {
     }
 }
 
+impl EtcdJournal {
+    /// A call that has no outcome where what was found at its beginning is given up before its end.
+    fn of_one_journal<T>(&self, call: impl FnOnce(&Shared) -> Result<T>) -> Result<T> {
+        let given_up = self.0.review.given_up();
+        self.0.review.outcome(given_up, call(&self.0))
+    }
+
+    fn tail(&self, from: Position) -> Result<EtcdTail> {
+        let given_up = self.0.review.given_up();
+        self.of_one_journal(|shared| {
+            // Whoever reads on has what comes before.
+            shared.expect(Position::new(from.get() - 1));
+            let watch = shared.watch_from(from)?;
+            Ok(EtcdTail::new(Arc::clone(&self.0), watch, (from, given_up)))
+        })
+    }
+}
+
 impl Journal for EtcdJournal {
     fn append(&self, record: Bytes) -> Result<Position> {
         let limit = self.0.max_record_bytes;
@@ -52,7 +70,8 @@ impl Journal for EtcdJournal {
         if size > limit {
             return Err(Error::TooLarge { size, limit });
         }
-        self.0.append(&record).map_err(|error| match error {
+        let given_up = self.0.review.given_up();
+        let appended = self.0.append(&record).map_err(|error| match error {
             AppendError::Journal(error) => error,
             AppendError::Call(error) => match error {
                 CallError::NotMade(message) | CallError::Unusable(message) => Error::Unavailable { message },
@@ -63,23 +82,20 @@ impl Journal for EtcdJournal {
                 CallError::TooLarge => Error::TooLarge { size, limit: size.saturating_sub(1) },
                 CallError::Compacted => Error::OutcomeUnknown { message: "a range is compacted".to_owned() },
             },
-        })
+        });
+        self.0.review.outcome_of_append(given_up, appended)
     }
 
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
-        let from = from.max(Position::new(1));
-        // Whoever reads on has what comes before.
-        self.0.expect(Position::new(from.get() - 1));
-        let watch = self.0.watch_from(from)?;
-        Ok(Box::new(TailReader::new(EtcdTail::new(Arc::clone(&self.0), watch, from))))
+        Ok(Box::new(TailReader::new(self.tail(from.max(Position::new(1)))?)))
     }
 
     fn end(&self) -> Result<Position> {
-        self.0.end()
+        self.of_one_journal(Shared::end)
     }
 
     fn trim(&self, before: Position) -> Result<()> {
-        self.0.trim(before)
+        self.of_one_journal(|shared| shared.trim(before))
     }
 
     fn members(&self) -> usize {
@@ -90,15 +106,100 @@ impl Journal for EtcdJournal {
         self.0.max_record_bytes
     }
 
+    fn given_up(&self) -> u64 {
+        self.0.review.given_up()
+    }
+
     fn problems(&self) -> Result<Vec<Problem>> {
-        self.0.problems()
+        self.of_one_journal(Shared::problems)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::scripted::ScriptedMember;
+
+    /// The first member is of another etcd, with a copy of the journal, and the others have had nothing to
+    /// say.
+    fn misled() -> (Vec<ScriptedMember>, EtcdJournal, impl FnOnce(&[ScriptedMember])) {
+        let members: Vec<_> = [3, 5, 5].into_iter().map(ScriptedMember::start).collect();
+        members[0].store().etcd_cluster = 9;
+        let keys = [1, 2].map(|member: usize| std::mem::take(&mut members[member].store().keys));
+        let journal = EtcdJournal(Arc::new(Shared::of_test(&members)));
+        assert_eq!((journal.end(), journal.given_up()), (Ok(Position::new(3)), 0));
+        let contradict = move |members: &[ScriptedMember]| {
+            members[1..].iter().zip(keys).for_each(|(member, keys)| member.store().keys = keys);
+        };
+        (members, journal, contradict)
+    }
+
+    /// Also by a call that is not one of whoever follows the journal.
+    #[test]
+    fn a_journal_that_is_given_up_is_counted_whatever_finds_it_out() {
+        type Call = fn(&EtcdJournal) -> Result<()>;
+        let calls: [(&str, Call); 5] = [
+            ("problems", |journal| journal.problems().map(drop)),
+            ("trim", |journal| journal.trim(Position::new(2))),
+            ("end", |journal| journal.end().map(drop)),
+            ("append", |journal| journal.append("a record".into()).map(drop)),
+            ("read", |journal| journal.read(Position::new(2)).map(drop)),
+        ];
+        for (name, call) in calls {
+            let (members, journal, contradict) = misled();
+            let mut reader = journal.read(Position::new(4)).unwrap();
+            contradict(&members);
+            journal.0.review.make_due();
+            let error = call(&journal).unwrap_err();
+            assert!(matches!(error, Error::Unavailable { .. }), "{name}: {error}");
+            assert_eq!(journal.given_up(), 1, "{name}");
+            assert_eq!(members[0].store().compacted, 0, "{name}");
+            // Whoever follows it finds the next one, and trims nothing before.
+            assert!(journal.trim(Position::new(2)).is_err());
+            assert_eq!(journal.end(), Ok(Position::new(5)));
+            assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })), "{name}");
+            assert_eq!(journal.given_up(), 1, "{name}");
+            journal.trim(Position::new(4)).unwrap();
+            assert!(members.iter().any(|member| member.store().compacted > 0));
+        }
+        // The marker is gone.
+        let members = [ScriptedMember::start(5)];
+        let journal = EtcdJournal(Arc::new(Shared::of_test(&members)));
+        members[0].store().keys.remove(&journal.0.marker);
+        assert!(matches!(journal.trim(Position::new(2)), Err(Error::Denied { .. })));
+        assert_eq!((journal.given_up(), members[0].store().compacted), (1, 0));
+    }
+
+    /// The revisions of one journal lead nowhere in another one, nor are its records expected there.
+    #[test]
+    fn nothing_that_was_noted_of_a_journal_outlives_it() {
+        let (members, journal, contradict) = misled();
+        journal.0.note(Position::new(7), 90);
+        contradict(&members);
+        journal.0.review.make_due();
+        assert!(journal.problems().is_err());
+        assert!(journal.0.recent.lock().is_none());
+        // One alone answers that has the journal: too few to outvote what was noted.
+        members[0].store().keys.clear();
+        members[2].store().is_frozen = true;
+        assert_eq!(journal.end(), Ok(Position::new(5)));
+    }
+
+    /// It was put back to an old copy, which nobody has compared yet.
+    #[test]
+    fn a_journal_that_has_lost_records_is_not_trimmed() {
+        let members: Vec<_> = (0..3).map(|_| ScriptedMember::start(4)).collect();
+        let journal = EtcdJournal(Arc::new(Shared::of_test(&members)));
+        journal.0.expect(Position::new(5));
+        let error = journal.trim(Position::new(2)).unwrap_err();
+        assert!(
+            matches!(&error, Error::Unavailable { message } if message.contains("position 5")),
+            "{error}"
+        );
+        assert!(members.iter().all(|member| member.store().compacted == 0));
+    }
 
     /// The reader stays where the end is asked for.
     #[test]

@@ -17,12 +17,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::{Mutex, MutexGuard};
 use plinth_etcd_wire::call::path;
 use plinth_etcd_wire::kv::{
-    compare, request_op, response_op, Compare, KeyValue, RangeRequest, RangeResponse, RequestOp, ResponseOp,
-    TxnRequest, TxnResponse,
+    compare, request_op, response_op, CompactionRequest, Compare, KeyValue, RangeRequest, RangeResponse,
+    RequestOp, ResponseOp, TxnRequest, TxnResponse,
 };
 use plinth_etcd_wire::maintenance::StatusResponse;
 use plinth_etcd_wire::watch::WatchResponse;
-use plinth_etcd_wire::ResponseHeader;
+use plinth_etcd_wire::{HeaderResponse, ResponseHeader};
 use plinth_journal::record::ClusterId;
 use plinth_journal::Founding;
 use prost::Message;
@@ -59,6 +59,8 @@ pub(crate) struct ScriptedStore {
     pub is_full: bool,
     /// It answers no transaction.
     pub is_frozen: bool,
+    /// The revision that it was compacted at.
+    pub compacted: i64,
 }
 
 impl ScriptedMember {
@@ -75,6 +77,7 @@ impl ScriptedMember {
             refused: 0,
             is_full: false,
             is_frozen: false,
+            compacted: 0,
         };
         store.put("plinth/journal", format!("plinth journal, format 1, cluster {CLUSTER}").into());
         (0..records).for_each(|_| store.put("plinth/log", "a record".into()));
@@ -136,6 +139,10 @@ impl ScriptedStore {
             }
             path::RANGE => Ok(self.range(&RangeRequest::decode(body).unwrap())?.encode_to_vec()),
             path::TXN => Ok(self.txn(&TxnRequest::decode(body).unwrap())?.encode_to_vec()),
+            path::COMPACT => {
+                self.compacted = CompactionRequest::decode(body).unwrap().revision;
+                Ok(HeaderResponse { header: self.header() }.encode_to_vec())
+            }
             path => Err(Status::unimplemented(path)),
         }
     }

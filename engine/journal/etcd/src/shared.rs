@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     /// the one that named it counts otherwise than most.
     pub highest: AtomicU64,
     /// The revision of a position that was read lately.
-    recent: Mutex<Option<(Position, i64)>>,
+    pub recent: Mutex<Option<(Position, i64)>>,
     /// When the journal was last trimmed.
     trimmed: Mutex<Option<Instant>>,
     /// Milliseconds that a member is given for a record that is known to be there, before another one is
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
 
 /// The revisions that created the journal's keys. A journal of the same name in a new etcd may have the same
 /// ones, so the cluster that the marker names is compared beside them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyRevisions {
     pub marker: i64,
     /// Zero before the first record.
@@ -89,6 +89,14 @@ impl Shared {
             trimmed: Mutex::new(None),
             patience: AtomicU64::new(LEAST_PATIENCE),
         })
+    }
+
+    /// Gives up what was found, by whoever holds it: the next call looks for the journal again. What was
+    /// noted of its revisions leads nowhere in another one.
+    pub(crate) fn give_up(&self, known: &mut Option<KeyRevisions>) {
+        self.review.give_up();
+        *known = None;
+        *self.recent.lock() = None;
     }
 
     /// How long a member may take for a record that is known to be there.
@@ -317,7 +325,19 @@ impl Shared {
         if !self.trimmed.lock().is_none_or(is_due) {
             return Ok(());
         }
-        let Newest { log: Some(newest), member, .. } = self.newest()? else { return Ok(()) };
+        let given_up = self.review.given_up();
+        if self.known.lock().is_none() {
+            // Which one it is then, nobody has compared.
+            return Err(Error::Unavailable { message: "the journal is looked for in etcd".to_owned() });
+        }
+        let reached = self.highest.load(Ordering::Relaxed);
+        let newest = self.newest()?;
+        if newest.end() < reached {
+            // It was put back to an old copy, whose records at these positions may be others.
+            let message = format!("etcd has no record at position {reached}, which was there");
+            return Err(Error::Unavailable { message });
+        }
+        let Newest { log: Some(newest), member, .. } = newest else { return Ok(()) };
         // The newest record stays: its version is the journal's end.
         let kept = before.min(position(&newest)?);
         let revision = match self.revision_of(kept, &newest, member) {
@@ -325,6 +345,8 @@ impl Shared {
             Err(Error::Trimmed { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };
+        // The revision is one of the journal that was found at first.
+        self.review.outcome(given_up, Ok(()))?;
         *self.trimmed.lock() = Some(Instant::now());
         // etcd keeps what was the newest version at the revision that it compacts at.
         match self.client.compact_at(member, &CompactionRequest { revision, physical: false }) {

@@ -21,13 +21,15 @@ pub(crate) struct EtcdTail {
     ended_by: Option<usize>,
     /// The position that is due from etcd.
     due: Position,
+    /// How often a journal had been given up when it was opened.
+    given_up: u64,
     /// Records with their revisions, not returned yet: those of one response at most.
     ready: VecDeque<(Entry, i64)>,
 }
 
 impl EtcdTail {
-    pub(crate) fn new(shared: Arc<Shared>, watch: Watch, due: Position) -> EtcdTail {
-        EtcdTail { shared, watch, received: 0, ended_by: None, due, ready: VecDeque::new() }
+    pub(crate) fn new(shared: Arc<Shared>, watch: Watch, (due, given_up): (Position, u64)) -> EtcdTail {
+        EtcdTail { shared, watch, received: 0, ended_by: None, due, given_up, ready: VecDeque::new() }
     }
 
     fn take(&mut self, response: WatchResponse) -> Result<()> {
@@ -63,10 +65,6 @@ impl EtcdTail {
 
 impl Tail for EtcdTail {
     fn receive(&mut self, wait: Duration) -> Result<bool> {
-        if !self.shared.client.is_trusted(self.watch.member) {
-            let message = "another etcd was found to have the journal, or is looked for".to_owned();
-            return Err(Error::Unavailable { message });
-        }
         let received = self.shared.client.next(&mut self.watch, wait).map_err(CallError::of_reading)?;
         let Some(response) = received else { return Ok(false) };
         self.take(response)?;
@@ -90,6 +88,10 @@ impl Tail for EtcdTail {
         self.received = self.shared.client.received(self.watch.member);
         self.ended_by = Some(newest.member);
         newest.position()
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.shared.review.given_up() != self.given_up
     }
 
     /// A record, or the rest of one: the member sends nothing else that is as much.

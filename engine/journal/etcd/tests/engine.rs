@@ -122,6 +122,9 @@ impl Journal for Counting {
     fn trim(&self, before: Position) -> Result<(), JournalError> {
         self.0.trim(before)
     }
+    fn given_up(&self) -> u64 {
+        self.0.given_up()
+    }
     fn max_record_bytes(&self) -> usize {
         self.0.max_record_bytes()
     }

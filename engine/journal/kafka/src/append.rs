@@ -14,6 +14,10 @@ use crate::wire::{self, Produced};
 
 /// Longest time for which an append waits, as long as its leader leads.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes per second of the slowest path: an append may take as much longer as its record takes there.
+const SLOWEST_PATH: u64 = 16 << 10;
+/// Longest time of an append, however large its record is.
+const LONGEST_APPEND: Duration = Duration::from_secs(300);
 /// An append that has waited for so long asks whether its leader leads still.
 const APPEND_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -51,19 +55,23 @@ impl Shared {
         }
     }
 
-    /// Makes the call, and waits for the answer as long as this is the leader.
+    /// Makes the call, and waits for the answer as long as this is the leader, also while the record is sent.
     fn produce(&self, topic: &Topic, leader: &Leader, body: &[u8]) -> Result<Produced, CallError> {
-        let started = Instant::now();
+        let (started, longest) = (Instant::now(), longest_append(body.len()));
         let mut connection = self.client.open(&leader.address)?;
         // From the first byte on, nothing is known before the answer.
-        connection.send(wire::PRODUCE, body).map_err(unknown)?;
+        connection.begin(wire::PRODUCE, body);
+        let mut is_sent = false;
         loop {
-            if let Some(answer) = connection.receive(Instant::now() + APPEND_PATIENCE).map_err(unknown)? {
+            let pause = Instant::now() + APPEND_PATIENCE;
+            is_sent = is_sent || connection.send_rest(pause).map_err(unknown)?;
+            let answer = if is_sent { connection.receive(pause).map_err(unknown)? } else { None };
+            if let Some(answer) = answer {
                 let produced = Produced::decode(answer).map_err(|error| connection.malformed(error))?;
                 self.client.keep(connection);
                 return Ok(produced);
             }
-            if started.elapsed() >= APPEND_TIMEOUT + CALL_TIMEOUT {
+            if started.elapsed() >= longest {
                 return Err(connection.silent(started.elapsed()));
             }
             if self.has_moved(topic, leader) {
@@ -100,6 +108,13 @@ impl Shared {
     }
 }
 
+/// How long an append of so many bytes is waited for: a record that is given up on its way over a slow path
+/// is sent once more, and would never be there.
+fn longest_append(bytes: usize) -> Duration {
+    let on_its_way = u64::try_from(bytes).unwrap_or(u64::MAX) / SLOWEST_PATH;
+    (APPEND_TIMEOUT + CALL_TIMEOUT + Duration::from_secs(on_its_way.min(3600))).min(LONGEST_APPEND)
+}
+
 /// A call that was begun may have reached the broker.
 fn unknown(error: CallError) -> CallError {
     match error {
@@ -116,6 +131,7 @@ mod tests {
 
     use super::*;
     use crate::scripted::{self, ScriptedBroker};
+    use crate::slow_link::SlowLink;
 
     /// One broker leads no more, and does not know it.
     #[test]
@@ -127,7 +143,7 @@ mod tests {
         let append = |others: (i32, i32)| {
             for (broker, leads) in brokers.iter().zip([(1, 7), others, others]) {
                 let metadata = scripted::metadata(&addresses, &TOPIC.id, leads, &[1, 2, 3]);
-                let produced = scripted::produced(&TOPIC.id, code::MESSAGE_TOO_LARGE);
+                let produced = scripted::produced(&TOPIC.id, (code::MESSAGE_TOO_LARGE, -1));
                 broker.answers(vec![(wire::METADATA, metadata), (wire::PRODUCE, produced)]);
             }
             let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
@@ -140,5 +156,36 @@ mod tests {
             matches!(&error, Error::Unavailable { message } if message.contains("leads the journal now")),
             "{error}"
         );
+    }
+
+    /// It takes no more of a record than the operating system does for it, and another broker leads by now.
+    #[test]
+    fn an_append_that_a_broker_takes_no_more_of_ends_with_its_lead() {
+        const TOPIC: Topic = Topic { id: [7; 16], min_in_sync: 2 };
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        // It stands still for as long as a piece of the record needs.
+        let link = SlowLink::both_ways(1 << 10);
+        let mut addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        addresses[0] = link.to(addresses[0].clone());
+        let known = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
+        for broker in &brokers {
+            let metadata = scripted::metadata(&addresses, &TOPIC.id, (2, 8), &[1, 2, 3]);
+            broker.answers(vec![(wire::METADATA, metadata)]);
+        }
+        let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+        let record = Bytes::from(vec![0; 64 << 20]);
+        let outcome = shared.append_with(&TOPIC, &known, &shared.key, &record);
+        assert!(
+            matches!(&outcome, Err(Error::OutcomeUnknown { message }) if message.contains("no longer leads")),
+            "{outcome:?}"
+        );
+    }
+
+    #[test]
+    fn a_large_record_has_more_time_on_its_way() {
+        assert_eq!(longest_append(1000), APPEND_TIMEOUT + CALL_TIMEOUT);
+        // At half of 256 kbit/s.
+        assert_eq!(longest_append(1 << 20), APPEND_TIMEOUT + CALL_TIMEOUT + Duration::from_secs(64));
+        assert_eq!(longest_append(64 << 20), LONGEST_APPEND);
     }
 }

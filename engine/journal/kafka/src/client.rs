@@ -76,11 +76,6 @@ impl Client {
         *self.topic.lock() = None;
     }
 
-    /// Whether a topic is still taken for that of the journal.
-    pub(crate) fn is_trusted(&self, topic: &TopicId) -> bool {
-        self.topic.lock().as_ref() == Some(topic)
-    }
-
     /// Looks for another topic than this one from now on, or for any where it is none; whether that is new.
     pub(crate) fn reject(&self, topic: Option<TopicId>) -> bool {
         let mut rejected = self.rejected.lock();
@@ -192,10 +187,11 @@ impl Client {
             self.in_turn(avoid).into_iter().map(|(at, address)| (at, address, DIALS[0])).collect();
         let mut named: BTreeSet<String> = pending.iter().map(|(_, address, _)| address.clone()).collect();
         while let Some((at, address, dial)) = pending.pop_front() {
-            if Instant::now() >= deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
             }
-            let connection = match self.open_within(&address, dial) {
+            let connection = match self.open_within(&address, dial.min(left)) {
                 Ok(connection) => connection,
                 Err(error) => {
                     if dial < DIALS[1] && matches!(error, CallError::NotMade(_) | CallError::Unknown(_)) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use plinth_journal::{Error, Tls};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use rustls::pki_types::pem::PemObject as _;
@@ -23,7 +23,7 @@ use crate::wire::{self, Authenticated};
 
 /// Longest time until a connection can be used: TCP, TLS, versions and the user.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest time for which a broker may take nothing of a request.
+/// Longest time in which a broker takes a small request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest answer that is taken: a batch above what was asked for comes whole.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
@@ -148,10 +148,17 @@ impl Stream {
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.write_all(bytes),
-            Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+            Stream::Plain(socket) => socket.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(_) => Ok(()),
+            Stream::Tls(stream) => stream.flush(),
         }
     }
 }
@@ -163,6 +170,8 @@ pub(crate) struct Connection {
     correlation: i32,
     /// The call whose answer is due.
     due: Option<Api>,
+    /// What is still to be sent of the call.
+    output: Bytes,
     /// What has come of the answer, behind its length.
     input: Vec<u8>,
     filled: usize,
@@ -194,22 +203,27 @@ impl Connection {
                 Stream::Tls(Box::new(StreamOwned::new(client, socket)))
             }
         };
-        let mut connection = Connection {
-            address: address.to_owned(),
-            stream,
-            correlation: 0,
-            due: None,
-            input: Vec::new(),
-            filled: 0,
-            used: Instant::now(),
-            expires: None,
-        };
+        let mut connection = Connection::over(address.to_owned(), stream);
         connection.introduce(security, deadline).map_err(|error| match error {
             // Nothing that was sent so far changes anything.
             CallError::Unknown(message) => CallError::NotMade(message),
             error => error,
         })?;
         Ok(connection)
+    }
+
+    fn over(address: String, stream: Stream) -> Connection {
+        Connection {
+            address,
+            stream,
+            correlation: 0,
+            due: None,
+            output: Bytes::new(),
+            input: Vec::new(),
+            filled: 0,
+            used: Instant::now(),
+            expires: None,
+        }
     }
 
     fn introduce(&mut self, security: &Security, deadline: Instant) -> Result<(), CallError> {
@@ -315,14 +329,50 @@ impl Connection {
         CallError::Unknown(format!("{} has not answered for {} ms", self.address, time.as_millis()))
     }
 
-    /// Makes a call. No answer is due.
+    /// Makes a call, which is small. No answer is due.
     pub(crate) fn send(&mut self, api: Api, body: &[u8]) -> Result<(), CallError> {
+        let started = Instant::now();
+        self.begin(api, body);
+        match self.send_rest(started + WRITE_TIMEOUT)? {
+            true => Ok(()),
+            false => Err(self.silent(started.elapsed())),
+        }
+    }
+
+    /// Begins a call that may be large: [`Connection::send_rest`] sends it. No answer is due.
+    pub(crate) fn begin(&mut self, api: Api, body: &[u8]) {
         self.correlation = self.correlation.wrapping_add(1);
-        let frame = Encoder::frame(api, self.correlation, body);
+        self.output = Encoder::frame(api, self.correlation, body).into();
         self.due = Some(api);
         self.input.clear();
         self.filled = 0;
-        self.stream.write_all(&frame).map_err(|error| failure(&self.address, &error))
+    }
+
+    /// Sends what is left of the call; whether that was all by `deadline`.
+    pub(crate) fn send_rest(&mut self, deadline: Instant) -> Result<bool, CallError> {
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let sent = self.stream.socket().set_write_timeout(Some(wait)).and_then(|()| {
+                match self.output.is_empty() {
+                    true => self.stream.flush().map(|()| None),
+                    false => self.stream.write(&self.output).map(Some),
+                }
+            });
+            match sent {
+                Ok(None) => return Ok(true),
+                Ok(Some(0)) => {
+                    return Err(CallError::Unknown(format!("{} takes nothing more", self.address)));
+                }
+                Ok(Some(sent)) => self.output.advance(sent),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if Instant::now() >= deadline {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(failure(&self.address, &error)),
+            }
+        }
     }
 
     /// The answer; none when it has not come by `deadline`.
@@ -430,7 +480,6 @@ fn connect_socket(address: &str, deadline: Instant) -> io::Result<TcpStream> {
         match TcpStream::connect_timeout(&candidate, wait) {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
-                socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
                 return Ok(socket);
             }
             Err(error) => failed = error,
@@ -456,5 +505,38 @@ fn failure(address: &str, error: &io::Error) -> CallError {
         CallError::Refused(format!("TLS with {address}: {text}"))
     } else {
         CallError::Unknown(format!("{address}: {text}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// More than the operating system takes for it: what was sent is not sent again, nor given up.
+    #[test]
+    fn a_large_call_goes_on_where_it_was_when_the_broker_takes_more() {
+        const BYTES: usize = 64 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let stream = Stream::Plain(connect_socket(&address, Instant::now() + CONNECT_TIMEOUT).unwrap());
+        let (mut broker, _) = listener.accept().unwrap();
+        let mut connection = Connection::over(address, stream);
+        let body: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
+        connection.begin(wire::PRODUCE, &body);
+        let frame = connection.output.clone();
+        for _ in 0..2 {
+            assert!(!connection.send_rest(Instant::now()).unwrap(), "nobody takes it");
+        }
+        assert!(!connection.is_usable());
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut received = vec![0; frame.len()];
+                broker.read_exact(&mut received).unwrap();
+                assert!(received == frame);
+            });
+            while !connection.send_rest(Instant::now() + Duration::from_millis(10)).unwrap() {}
+        });
     }
 }

@@ -2,12 +2,16 @@
 //! it as it was once.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use plinth_journal::{Error, Founding, Opinion, Result};
 
 use crate::codec::TopicId;
 use crate::shared::{LeaderState, Shared, Topic};
 use crate::wire::View;
+
+/// A look for the journal that took as long and failed is repeated after as long.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// The topic, once it is known to be this journal's.
@@ -16,11 +20,29 @@ impl Shared {
             let mut known = self.known.lock();
             match *known {
                 Some(topic) => topic,
-                None => *known.insert(self.find()?),
+                None => *known.insert(self.find_again()?),
             }
         };
         self.review(&found)?;
         Ok(found)
+    }
+
+    /// Looks for the journal, unless nobody has answered just now: a start makes several calls, and so does
+    /// each thread of a replica, one after the other. Who waits for another one's look has waited enough.
+    fn find_again(&self) -> Result<Topic> {
+        let mut silence = self.silence.lock();
+        if let Some((_, error)) = silence.as_ref().filter(|(failed, _)| failed.elapsed() < PAUSE) {
+            return Err(error.clone());
+        }
+        let started = Instant::now();
+        let found = self.find();
+        *silence = match &found {
+            Err(error) if error.is_transient() && started.elapsed() >= PAUSE => {
+                Some((Instant::now(), error.clone()))
+            }
+            _ => None,
+        };
+        found
     }
 
     /// Asks the addresses of the URL again where too few of them had answered when the topic was found: they
@@ -29,9 +51,7 @@ impl Shared {
         self.review.check(|| Some(self.others_on(found).0)).map_err(|message| {
             let mut known = self.known.lock();
             if *known == Some(*found) {
-                *known = None;
-                self.client.trust_none();
-                *self.leader.lock() = LeaderState::default();
+                self.give_up(&mut known);
             }
             Error::Unavailable { message }
         })
@@ -120,11 +140,11 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::sync::Arc;
-    use std::time::Duration;
 
     use plinth_journal::record::ClusterId;
-    use plinth_journal::{Position, Tail as _};
+    use plinth_journal::{Position, Reader as _, TailReader};
 
     use super::*;
     use crate::codec::Api;
@@ -216,22 +236,56 @@ mod tests {
         has_topic(1, 7, "1");
         shared.review.make_due();
         assert_eq!(shared.known(), Ok(copy));
-        assert!(shared.client.is_trusted(&copy.id) && !shared.review.is_agreed());
+        assert_eq!(shared.review.given_up(), 0);
+        assert!(!shared.review.is_agreed());
         let leader = shared.leader(&copy).unwrap();
+        let shared = Arc::new(shared);
+        let tail = KafkaTail::new(Arc::clone(&shared), copy, leader, (Position::new(5), 0));
         has_topic(1, 7, "2");
         assert_eq!(shared.known(), Ok(copy), "they were asked just now");
         shared.review.make_due();
         let message = shared.known().unwrap_err().to_string();
         assert!(message.contains("different topics"), "{message}");
         // Nothing more is read of it.
-        assert!(!shared.client.is_trusted(&copy.id));
-        let shared = Arc::new(shared);
-        let mut tail = KafkaTail::new(Arc::clone(&shared), copy, leader, Position::new(5));
-        assert!(matches!(tail.receive(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert_eq!(shared.review.given_up(), 1);
+        let mut reader = TailReader::new(tail);
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
         // Most have it.
         has_topic(2, 7, "2");
         assert_eq!(shared.known(), Ok(right));
-        assert!(shared.review.is_agreed() && shared.client.is_trusted(&right.id));
+        assert!(shared.review.is_agreed());
+        // To a reader of the copy it is another topic, which is no reason to stop.
+        for timeout in [Duration::ZERO, Duration::from_secs(2)] {
+            let next = reader.next(timeout);
+            assert!(matches!(next, Err(Error::Unavailable { .. })), "{next:?}");
+        }
         assert_eq!(shared.client.address(1).as_ref(), Some(&addresses[1]), "the brokers are its own");
+    }
+
+    /// The operating system takes connections for them. Each call of a start, and each thread of a replica,
+    /// would wait for them once more.
+    #[test]
+    fn brokers_that_stand_still_cost_a_start_one_look() {
+        let frozen = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [frozen.local_addr().unwrap().to_string()];
+        frozen.set_nonblocking(true).unwrap();
+        let accepted = || std::iter::from_fn(|| frozen.accept().ok()).count();
+        let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+        let error = shared.known().unwrap_err();
+        assert!(error.is_transient() && accepted() > 0, "{error}");
+        let silent = shared.silence.lock().take().unwrap();
+        assert_eq!(silent.1, error);
+        // As if it was just now, however slow this machine is.
+        *shared.silence.lock() = Some((Instant::now() + Duration::from_secs(3600), error.clone()));
+        for _ in 0..3 {
+            assert_eq!(shared.known(), Err(error.clone()));
+        }
+        assert_eq!(accepted(), 0);
+        *shared.silence.lock() = None;
+        assert!(shared.known().is_err() && accepted() > 0);
+        // One that ends the connections is asked at once again.
+        *shared.silence.lock() = None;
+        drop(frozen);
+        assert!(shared.known().is_err() && shared.silence.lock().is_none());
     }
 }

@@ -50,6 +50,23 @@ impl KafkaJournal {
     }
 }
 
+impl KafkaJournal {
+    /// A call that has no outcome where what was found at its beginning is given up before its end.
+    fn of_one_journal<T>(&self, call: impl FnOnce(&Shared) -> Result<T>) -> Result<T> {
+        let given_up = self.0.review.given_up();
+        self.0.review.outcome(given_up, call(&self.0))
+    }
+
+    fn tail(&self, from: Position) -> Result<KafkaTail> {
+        let given_up = self.0.review.given_up();
+        self.of_one_journal(|shared| {
+            let topic = shared.known()?;
+            let leader = shared.leader(&topic)?;
+            Ok(KafkaTail::new(Arc::clone(&self.0), topic, leader, (from, given_up)))
+        })
+    }
+}
+
 impl Journal for KafkaJournal {
     fn append(&self, record: Bytes) -> Result<Position> {
         let limit = self.0.max_record_bytes;
@@ -57,31 +74,30 @@ impl Journal for KafkaJournal {
         if size > limit {
             return Err(Error::TooLarge { size, limit });
         }
-        self.0.append(&record)
+        let given_up = self.0.review.given_up();
+        self.0.review.outcome_of_append(given_up, self.0.append(&record))
     }
 
     fn read(&self, from: Position) -> Result<Box<dyn Reader>> {
-        let topic = self.0.known()?;
-        let leader = self.0.leader(&topic)?;
-        Ok(Box::new(TailReader::new(KafkaTail::new(
-            Arc::clone(&self.0),
-            topic,
-            leader,
-            from.max(Position::new(1)),
-        ))))
+        Ok(Box::new(TailReader::new(self.tail(from.max(Position::new(1)))?)))
     }
 
     fn end(&self) -> Result<Position> {
-        let topic = self.0.known()?;
-        self.0.end_of(&topic)
+        self.of_one_journal(|shared| shared.end_of(&shared.known()?))
     }
 
     fn trim(&self, before: Position) -> Result<()> {
-        self.0.trim(before)
+        self.of_one_journal(|shared| shared.trim(before))
     }
 
+    /// While no leader is known, those that the URL names: one alone is not believed.
     fn members(&self) -> usize {
-        self.0.leader.lock().newest.as_ref().map_or(1, |leader| leader.replicas.len())
+        let newest = self.0.leader.lock().newest.clone();
+        newest.map_or_else(|| self.0.client.seeds().max(1), |leader| leader.replicas.len())
+    }
+
+    fn given_up(&self) -> u64 {
+        self.0.review.given_up()
     }
 
     fn max_record_bytes(&self) -> usize {
@@ -89,7 +105,7 @@ impl Journal for KafkaJournal {
     }
 
     fn problems(&self) -> Result<Vec<Problem>> {
-        self.0.problems(&self.0.known()?)
+        self.of_one_journal(|shared| shared.problems(&shared.known()?))
     }
 }
 
@@ -105,6 +121,11 @@ impl Shared {
         if !self.trimmed.lock().is_none_or(is_due) {
             return Ok(());
         }
+        let given_up = self.review.given_up();
+        if self.known.lock().is_none() {
+            // Which one it is then, nobody has compared.
+            return Err(Error::Unavailable { message: "the journal is looked for in Kafka".to_owned() });
+        }
         let topic = self.known()?;
         // The newest record stays: its key names the cluster of this journal.
         let kept = before.min(self.end_of(&topic)?);
@@ -116,6 +137,7 @@ impl Shared {
         // The call names the topic by its name, and it may be another one by now.
         let view = self.client.view_of(&leader.address, &self.topic).map_err(CallError::of_reading)?;
         self.check_identity(&topic, &view)?;
+        self.review.outcome(given_up, Ok(()))?;
         let wait_ms = i32::try_from(CALL_TIMEOUT.as_millis()).unwrap_or(i32::MAX);
         let body = wire::delete_records(&self.topic, offset, wait_ms);
         let answer = self
@@ -144,5 +166,89 @@ impl Shared {
                 Err(Error::Unavailable { message: format!("{}: {}", leader.address, error_name(error)) })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Api;
+    use crate::scripted::{self, ScriptedBroker};
+    use crate::settings::settings_of_new;
+
+    const CLUSTER: ClusterId = ClusterId([1; 16]);
+
+    /// What a broker answers that has this topic.
+    fn answers(addresses: &[String], topic: u8, (leader, epoch): (i32, i32)) -> Vec<(Api, Vec<u8>)> {
+        let settings = settings_of_new(3, KafkaOptions::DEFAULT_MAX_RECORD_BYTES);
+        vec![
+            (wire::METADATA, scripted::metadata(addresses, &[topic; 16], (leader, epoch), &[1, 2, 3])),
+            (wire::DESCRIBE_CONFIGS, scripted::settings(&settings)),
+            (wire::LIST_OFFSETS, scripted::listed(4)),
+        ]
+    }
+
+    /// Also by a call that is not one of whoever follows the journal.
+    #[test]
+    fn a_journal_that_is_given_up_is_counted_whatever_finds_it_out() {
+        type Call = fn(&KafkaJournal) -> Result<()>;
+        let calls: [(&str, Call); 5] = [
+            ("problems", |journal| journal.problems().map(drop)),
+            ("trim", |journal| journal.trim(Position::new(2))),
+            ("end", |journal| journal.end().map(drop)),
+            ("append", |journal| journal.append("a record".into()).map(drop)),
+            ("read", |journal| journal.read(Position::new(2)).map(drop)),
+        ];
+        for (name, call) in calls {
+            let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+            let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+            // The first one is of another Kafka, with a copy of the topic, and the others know none yet.
+            brokers[0].answers(answers(&addresses[..1], 9, (1, 9)));
+            for broker in &brokers[1..] {
+                broker.answers(vec![(wire::METADATA, scripted::no_topic(&addresses[1..]))]);
+            }
+            let shared = Shared::of_test(&addresses, "topic", CLUSTER, Founding::Forbidden);
+            let journal = KafkaJournal(Arc::new(shared));
+            journal.0.known().unwrap();
+            assert_eq!(journal.given_up(), 0);
+            for broker in &brokers[1..] {
+                broker.answers(answers(&addresses[1..], 7, (1, 7)));
+            }
+            journal.0.review.make_due();
+            let error = call(&journal).unwrap_err();
+            assert!(matches!(error, Error::Unavailable { .. }), "{name}: {error}");
+            assert_eq!(journal.given_up(), 1, "{name}");
+            assert_eq!(journal.members(), 3, "{name}");
+            // Whoever follows it finds the next one, and trims nothing before.
+            assert!(journal.trim(Position::new(2)).is_err_and(|error| error.is_transient()));
+            assert_eq!(journal.end(), Ok(Position::new(4)), "{name}");
+            assert_eq!(journal.given_up(), 1, "{name}");
+        }
+    }
+
+    /// Kafka was put back to an old copy, in which the partition had an earlier leader.
+    #[test]
+    fn a_kafka_that_was_put_back_is_counted_whatever_finds_it_out() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        let has_epoch = |epoch: i32| {
+            brokers.iter().for_each(|broker| broker.answers(answers(&addresses, 7, (1, epoch))));
+        };
+        has_epoch(8);
+        let shared = Shared::of_test(&addresses, "topic", CLUSTER, Founding::Forbidden);
+        let journal = KafkaJournal(Arc::new(shared));
+        assert_eq!(journal.end(), Ok(Position::new(4)));
+        let mut reader = journal.read(Position::new(5)).unwrap();
+        has_epoch(5);
+        let topic = journal.0.known().unwrap();
+        let look = || journal.0.look_up(&topic, None).unwrap_err();
+        assert!(look().is_transient());
+        assert_eq!(journal.given_up(), 0, "the brokers may lag");
+        journal.0.leader.lock().outdated_since = Instant::now().checked_sub(Duration::from_secs(60));
+        assert!(look().is_transient());
+        assert_eq!(journal.given_up(), 1);
+        assert_eq!(journal.end(), Ok(Position::new(4)), "what they know is all there is");
+        assert!(matches!(reader.next(Duration::ZERO), Err(Error::Unavailable { .. })));
+        assert_eq!(journal.given_up(), 1);
     }
 }

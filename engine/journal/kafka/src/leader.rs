@@ -75,7 +75,8 @@ impl Quorum {
 impl LeaderState {
     /// Refuses what brokers say that do not know the newest leader. They lag; where all that answer do for
     /// longer, Kafka was put back to an old copy. Then what they know is all there is: the next look at the
-    /// leader takes it, and whoever reads begins again and compares what was applied last.
+    /// leader takes it, and whoever reads begins again and compares what was applied last: the journal that
+    /// was followed is given up.
     fn check_epoch(&mut self, found: i32, now: Instant) -> Result<()> {
         if self.newest.as_ref().is_none_or(|newest| newest.epoch <= found) {
             self.outdated_since = None;
@@ -83,7 +84,7 @@ impl LeaderState {
         }
         let since = *self.outdated_since.get_or_insert(now);
         if now.saturating_duration_since(since) >= LAG {
-            *self = LeaderState::default();
+            *self = LeaderState { topic: self.topic, ..LeaderState::default() };
         }
         Err(Error::Unavailable { message: "the brokers do not know the newest leader".to_owned() })
     }
@@ -94,7 +95,8 @@ impl Shared {
     pub(crate) fn leader(&self, topic: &Topic) -> Result<Arc<Leader>> {
         let known = {
             let state = self.leader.lock();
-            state.newest.clone().map(|leader| (leader, state.is_suspect))
+            let newest = state.newest.clone().filter(|_| state.topic == topic.id);
+            newest.map(|leader| (leader, state.is_suspect))
         };
         match known {
             Some((leader, false)) => Ok(leader),
@@ -106,7 +108,7 @@ impl Shared {
     /// Asks brokers who leads.
     pub(crate) fn look_up(&self, topic: &Topic, avoid: Option<&str>) -> Result<Arc<Leader>> {
         let view =
-            self.client.view(&self.topic, avoid, self.newest_epoch()).map_err(CallError::of_reading)?;
+            self.client.view(&self.topic, avoid, self.newest_epoch(topic)).map_err(CallError::of_reading)?;
         self.note(topic, &view)
     }
 
@@ -114,8 +116,17 @@ impl Shared {
     pub(crate) fn note(&self, topic: &Topic, view: &View) -> Result<Arc<Leader>> {
         self.check_identity(topic, view)?;
         let mut state = self.leader.lock();
+        if state.topic != topic.id {
+            // Another thread has to do with one that was given up, or is found instead.
+            *state = LeaderState { topic: topic.id, ..LeaderState::default() };
+        }
         if let Some(partition) = view.partition() {
-            state.check_epoch(partition.leader_epoch, Instant::now())?;
+            let was_known = state.newest.is_some();
+            state.check_epoch(partition.leader_epoch, Instant::now()).inspect_err(|_| {
+                if was_known && state.newest.is_none() {
+                    self.review.give_up();
+                }
+            })?;
         }
         let leader = Arc::new(leader_of(view)?);
         state.newest = Some(Arc::clone(&leader));
@@ -132,8 +143,9 @@ impl Shared {
     }
 
     /// The epoch of the newest leader, -1 for none.
-    pub(crate) fn newest_epoch(&self) -> i32 {
-        self.leader.lock().newest.as_ref().map_or(-1, |leader| leader.epoch)
+    pub(crate) fn newest_epoch(&self, topic: &Topic) -> i32 {
+        let state = self.leader.lock();
+        state.newest.as_ref().filter(|_| state.topic == topic.id).map_or(-1, |leader| leader.epoch)
     }
 
     /// Where the newest leader is.
@@ -408,6 +420,23 @@ mod tests {
         let error = end([same, before, before, later, later]).unwrap_err();
         assert!(error.is_transient() && error.to_string().contains("leads the journal now"), "{error}");
         assert!(end([same, before, later, later, later]).is_err());
+    }
+
+    /// A thread has not heard yet that the topic was given up, and asks who leads it.
+    #[test]
+    fn the_leaders_of_two_topics_are_not_compared() {
+        let broker = ScriptedBroker::start();
+        let addresses = [broker.address.clone()];
+        let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
+        let other = Topic { id: [9; 16], ..TOPIC };
+        for (topic, epoch) in [(TOPIC, 7), (other, 90), (TOPIC, 7), (TOPIC, 8)] {
+            broker
+                .answers(vec![(wire::METADATA, scripted::metadata(&addresses, &topic.id, (1, epoch), &[1]))]);
+            assert_eq!(shared.look_up(&topic, None).map(|leader| leader.epoch), Ok(epoch));
+            assert_eq!(shared.leader(&topic).unwrap().epoch, epoch);
+            assert_eq!(shared.newest_epoch(&topic), epoch);
+        }
+        assert_eq!(shared.newest_epoch(&other), -1);
     }
 
     #[test]

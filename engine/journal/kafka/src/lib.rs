@@ -40,6 +40,12 @@ mod scram;
 mod scripted;
 mod settings;
 mod shared;
+#[cfg(test)]
+#[path = "../../tests/slow_link/mod.rs"]
+#[allow(clippy::disallowed_methods)] // plain threads of a test
+mod slow_link;
+#[cfg(test)]
+mod slow_path;
 mod tail;
 mod topic;
 mod wire;

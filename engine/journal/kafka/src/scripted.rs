@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
 use plinth_journal::Founding;
 
-use crate::codec::{Api, Encoder, TopicId};
+use crate::codec::{Api, Decoder, Encoder, TopicId};
 use crate::error_code::code;
 use crate::options::KafkaOptions;
 use crate::records;
@@ -25,16 +25,10 @@ pub(crate) struct ScriptedBroker {
 
 impl ScriptedBroker {
     pub(crate) fn start() -> ScriptedBroker {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
         let answers = Answers::default();
         let served = Arc::clone(&answers);
-        #[allow(clippy::disallowed_methods)] // a plain thread of a test
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, answers) = (stream.unwrap(), Arc::clone(&served));
-                std::thread::spawn(move || drop(serve(stream, &answers)));
-            }
+        let address = listen(move |key, _| {
+            served.lock().iter().find(|(api, _)| api.key == key).map(|(_, body)| body.clone())
         });
         ScriptedBroker { address, answers }
     }
@@ -44,23 +38,42 @@ impl ScriptedBroker {
     }
 }
 
-fn serve(mut stream: TcpStream, answers: &Answers) -> std::io::Result<()> {
+/// Listens on loopback as long as the process lives. `answer` gets the key of a call and its body; where it
+/// has nothing, the call is never answered. Returns the address.
+pub(crate) fn listen(answer: impl Fn(i16, Decoder) -> Option<Vec<u8>> + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answer = Arc::new(answer);
+    #[allow(clippy::disallowed_methods)] // a plain thread of a test
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, answer) = (stream.unwrap(), Arc::clone(&answer));
+            std::thread::spawn(move || drop(serve(stream, &*answer)));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream, answer_to: &impl Fn(i16, Decoder) -> Option<Vec<u8>>) -> std::io::Result<()> {
     loop {
         let mut length = [0; 4];
         stream.read_exact(&mut length)?;
         let mut frame = vec![0; u32::from_be_bytes(length) as usize];
         stream.read_exact(&mut frame)?;
-        let key = i16::from_be_bytes([frame[0], frame[1]]);
+        let mut frame = Decoder(frame.into());
+        let (key, _version, correlation) = (frame.i16().unwrap(), frame.i16().unwrap(), frame.i32().unwrap());
         let mut answer = Encoder::default();
-        answer.0.extend_from_slice(&frame[4..8]);
+        answer.i32(correlation);
         if key == wire::API_VERSIONS.key {
             answer.0.extend_from_slice(&versions());
         } else if key == wire::SASL_HANDSHAKE.key {
             answer.i16(code::ILLEGAL_SASL_STATE);
             answer.i32(0);
         } else {
-            let body = answers.lock().iter().find(|(api, _)| api.key == key).map(|(_, body)| body.clone());
-            let Some(body) = body else { continue };
+            let client = frame.i16().unwrap();
+            frame.skip(client as usize).unwrap();
+            frame.tags().unwrap();
+            let Some(body) = answer_to(key, frame) else { continue };
             answer.tags();
             answer.0.extend_from_slice(&body);
         }
@@ -144,9 +157,17 @@ fn end_of_metadata(mut out: Encoder) -> Vec<u8> {
 
 /// The records from an offset on, a batch for each.
 pub(crate) fn fetched(topic: &TopicId, offset: i64, key: &[u8], values: &[&[u8]]) -> Vec<u8> {
+    fetched_batches(topic, offset, values.iter().map(|value| records::encode(key, value)))
+}
+
+/// The same of batches as they were appended.
+pub(crate) fn fetched_batches(
+    topic: &TopicId,
+    offset: i64,
+    appended: impl IntoIterator<Item = Vec<u8>>,
+) -> Vec<u8> {
     let mut batches = Vec::new();
-    for (offset, value) in (offset..).zip(values) {
-        let mut batch = records::encode(key, value);
+    for (offset, mut batch) in (offset..).zip(appended) {
         batch[..8].copy_from_slice(&offset.to_be_bytes());
         batches.extend_from_slice(&batch);
     }
@@ -171,16 +192,16 @@ pub(crate) fn fetched(topic: &TopicId, offset: i64, key: &[u8], values: &[&[u8]]
     out.0
 }
 
-/// An error as the answer to an append.
-pub(crate) fn produced(topic: &TopicId, error: i16) -> Vec<u8> {
+/// The answer to an append: an error, or an offset.
+pub(crate) fn produced(topic: &TopicId, (error, offset): (i16, i64)) -> Vec<u8> {
     let mut out = Encoder::default();
     out.length(1);
     out.topic_id(topic);
     out.length(1);
     out.i32(0);
     out.i16(error);
-    for unknown in [-1; 3] {
-        out.i64(unknown);
+    for number in [offset, -1, -1] {
+        out.i64(number);
     }
     out.length(0);
     out.null();

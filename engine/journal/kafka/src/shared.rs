@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Founding, Position, Result, Review};
+use plinth_journal::{Error, Founding, Position, Result, Review};
 
 use crate::client::Client;
 use crate::codec::TopicId;
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<Topic>>,
+    /// When a look for it failed last that took long, and why.
+    pub silence: Mutex<Option<(Instant, Error)>>,
     /// What the addresses of the URL have reported of it.
     pub review: Review,
     /// A record that a broker has damaged, or lacks.
@@ -49,10 +51,23 @@ impl Shared {
             key: records::key(cluster),
             leader: Mutex::default(),
             known: Mutex::new(None),
+            silence: Mutex::new(None),
             review: Review::default(),
             suspect_record: Mutex::new(None),
             trimmed: Mutex::new(None),
         })
+    }
+}
+
+impl Shared {
+    /// Gives up the topic that was found, by whoever holds it: the next call looks for the journal again.
+    /// What is known of its leader and its records holds for no other one.
+    pub(crate) fn give_up(&self, known: &mut Option<Topic>) {
+        self.review.give_up();
+        *known = None;
+        self.client.trust_none();
+        *self.leader.lock() = LeaderState::default();
+        *self.suspect_record.lock() = None;
     }
 }
 
@@ -94,6 +109,8 @@ impl Leader {
 /// What is known of the leader.
 #[derive(Default)]
 pub(crate) struct LeaderState {
+    /// The topic whose leader it is: the epochs of two have nothing to do with each other.
+    pub topic: TopicId,
     pub newest: Option<Arc<Leader>>,
     /// Since when all brokers that answered know an earlier one only.
     pub outdated_since: Option<Instant>,

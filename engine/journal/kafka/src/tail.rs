@@ -32,6 +32,8 @@ pub(crate) struct KafkaTail {
     fetch: Option<Fetch>,
     /// The position that is due from Kafka.
     due: Position,
+    /// How often a journal had been given up when it was opened.
+    given_up: u64,
     /// Records that were not returned yet: those of one answer at most.
     ready: VecDeque<Entry>,
 }
@@ -45,9 +47,15 @@ struct Fetch {
 }
 
 impl KafkaTail {
-    pub(crate) fn new(shared: Arc<Shared>, topic: Topic, leader: Arc<Leader>, due: Position) -> KafkaTail {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        topic: Topic,
+        leader: Arc<Leader>,
+        (due, given_up): (Position, u64),
+    ) -> KafkaTail {
         let (source, served_by) = (leader.address.clone(), leader.address.clone());
-        KafkaTail { shared, topic, leader, source, served_by, fetch: None, due, ready: VecDeque::new() }
+        let (fetch, ready) = (None, VecDeque::new());
+        KafkaTail { shared, topic, leader, source, served_by, fetch, due, given_up, ready }
     }
 
     /// The broker to fetch from: the leader, and for a record that it has damaged another replica of the
@@ -167,11 +175,7 @@ impl KafkaTail {
 
 impl Tail for KafkaTail {
     fn receive(&mut self, wait: Duration) -> Result<bool> {
-        if !self.shared.client.is_trusted(&self.topic.id) {
-            let message = "another topic was found to be the journal, or is looked for".to_owned();
-            return Err(Error::Unavailable { message });
-        }
-        if self.shared.newest_epoch() > self.leader.epoch {
+        if self.shared.newest_epoch(&self.topic) > self.leader.epoch {
             let message = format!("{} no longer leads the journal", self.leader.address);
             return Err(Error::Unavailable { message });
         }
@@ -215,6 +219,10 @@ impl Tail for KafkaTail {
 
     fn end(&mut self) -> Result<Position> {
         self.shared.end_of(&self.topic)
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.shared.review.given_up() != self.given_up
     }
 
     /// Also a fetch of megabytes over a slow path is one answer.
@@ -272,7 +280,8 @@ mod tests {
         shared.client.view_of(&addresses[0], "topic").unwrap();
         let leader = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
         let shared = Arc::new(shared);
-        let tail = || KafkaTail::new(Arc::clone(&shared), topic, Arc::new(leader.clone()), Position::new(5));
+        let tail =
+            || KafkaTail::new(Arc::clone(&shared), topic, Arc::new(leader.clone()), (Position::new(5), 0));
         // Two readers, as at a start and behind it.
         for _ in 0..2 {
             assert_eq!(tail().distrust(Position::new(5)), addresses[0]);
@@ -302,13 +311,12 @@ mod tests {
             broker.answers(vec![(wire::METADATA, metadata), (wire::FETCH, fetched)]);
         }
         shared.client.view_of(&addresses[0], "topic").unwrap();
-        shared.client.trust(topic.id);
         let leader = Leader { broker: 1, epoch: 7, address: addresses[0].clone(), replicas: vec![1, 2, 3] };
         let leader = Arc::new(leader);
         let read: Vec<String> = [(); 4]
             .map(|()| {
                 let due = Position::new(5);
-                let tail = KafkaTail::new(Arc::clone(&shared), topic, Arc::clone(&leader), due);
+                let tail = KafkaTail::new(Arc::clone(&shared), topic, Arc::clone(&leader), (due, 0));
                 let mut reader = TailReader::new(tail);
                 let entry = reader.next(Duration::from_secs(60)).unwrap().unwrap();
                 assert_eq!((entry.position, &entry.bytes[..]), (due, record));
