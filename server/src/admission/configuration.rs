@@ -15,6 +15,7 @@ use super::event_rate_limit::Limits;
 use super::image_policy::ImagePolicy;
 use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
+use super::resource_quota::{self, LimitedResources};
 use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
 use plinth_api::{
     decode_config_tree, parse_config, ConfigDecodeError, ConfigFileError, ConfigKind, Strictness,
@@ -28,6 +29,7 @@ pub(crate) struct PluginSettings {
     pub(super) tolerations: Tolerations,
     pub(super) event_limits: Limits,
     pub(super) image_policy: Option<Arc<ImagePolicy>>,
+    pub(super) limited_resources: LimitedResources,
 }
 
 /// An invalid configuration.
@@ -80,7 +82,10 @@ const CONFIGURABLE: &[(&str, Load)] = &[
         settings.image_policy = Some(Arc::new(ImagePolicy::read(part.ok_or("no config specified")?)?));
         Ok(())
     }),
-    (super::resource_quota::NAME, |_, part| refuse(part)),
+    (resource_quota::NAME, |settings, part| {
+        settings.limited_resources = part.map(LimitedResources::read).transpose()?.unwrap_or_default();
+        Ok(())
+    }),
     (super::webhook::MUTATING, |_, part| refuse(part)),
     ("ValidatingAdmissionWebhook", |_, part| refuse(part)),
 ];
@@ -192,16 +197,21 @@ mod tests {
         const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         let of = |plugins: &str| format!("{HEAD}plugins: {plugins}");
         // file, plugins that run, the error
-        let rows: [(String, &[&str], Option<&str>); 12] = [
+        let rows: [(String, &[&str], Option<&str>); 13] = [
             (of("[]"), &["PodSecurity"], None),
             (of("[{name: PodNodeSelector, path: selector.yaml}]"), &["PodNodeSelector"], None),
             ("podNodeSelectorPluginConfig: {}".into(), &["PodNodeSelector"], None),
             (of("[{name: Other, configuration: {a: b}}]"), &[], None),
-            (of("[{name: ResourceQuota, configuration: {a: b}}]"), &[], None),
+            (of("[{name: ValidatingAdmissionWebhook, configuration: {a: b}}]"), &[], None),
             (
-                of("[{name: ResourceQuota, configuration: {a: b}}]"),
+                of("[{name: ValidatingAdmissionWebhook, configuration: {a: b}}]"),
+                &["ValidatingAdmissionWebhook"],
+                Some("couldn't init admission plugin \"ValidatingAdmissionWebhook\": it takes no configuration here"),
+            ),
+            (
+                of("[{name: ResourceQuota, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{apiGroup: x}]}}]"),
                 &["ResourceQuota"],
-                Some("couldn't init admission plugin \"ResourceQuota\": it takes no configuration here"),
+                Some("couldn't init admission plugin \"ResourceQuota\": limitedResources[0].resource: Required value"),
             ),
             (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: strict decoding error: unknown field \"plugins[0].nam\"")),
             ("kind: X".into(), &[], Some("DIR/admission.yaml: no kind \"X\" is registered for version \"\"; expected AdmissionConfiguration of apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1")),

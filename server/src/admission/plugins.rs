@@ -399,7 +399,8 @@ pub static PLUGINS: &[Plugin] = &[
         ],
         mutate: None,
         validate: Some(|call, given, object| {
-            Box::pin(resource_quota::validate(call, &given.collections.resource_quotas, object))
+            let quotas = &given.collections.resource_quotas;
+            Box::pin(resource_quota::validate(call, quotas, &given.settings.limited_resources, object))
         }),
     },
     Plugin {

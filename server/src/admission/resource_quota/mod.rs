@@ -6,6 +6,8 @@
 //! exact, and nothing is charged for a failed create. [`crate::controllers`] recounts when objects are
 //! deleted.
 
+mod change;
+mod limited;
 pub(crate) mod usage;
 
 use std::sync::Arc;
@@ -18,12 +20,14 @@ use smol_str::SmolStr;
 
 use super::call::Call;
 use super::resource_list::ResourceList;
-use plinth_api::{metadata_text, ApiError};
+use plinth_api::{metadata_text, ApiError, Reason};
 use plinth_apiserver::context::Operation;
 use plinth_registry::{object_key, ResourceType};
 use plinth_storage::encode_object;
 use plinth_storage::ObjectCache;
 
+use change::Change;
+pub(super) use limited::LimitedResources;
 pub(crate) use usage::{attributes_classes, Counted};
 
 /// Upstream's name of the plugin.
@@ -32,14 +36,19 @@ pub(super) const NAME: &str = "ResourceQuota";
 /// Checks the object's usage against the namespace's quotas, and charges it.
 ///
 /// # Errors
-/// 403.
-pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Value) -> Result<(), ApiError> {
+/// 403; 500 where a scope needs a quota and has none, as upstream.
+pub(super) async fn validate(
+    call: &Call<'_>,
+    quotas: &ObjectCache,
+    limited: &LimitedResources,
+    object: &Value,
+) -> Result<(), ApiError> {
     let resource = &call.cx.resource;
     if !resource.row.namespaced || is_uncounted(resource) || !counts(call, object) {
         return Ok(());
     }
     let quotas = quotas.objects(&call.cx.server.store, call.namespace).await?;
-    if quotas.is_empty() {
+    if quotas.is_empty() && limited.is_empty() {
         return Ok(());
     }
     let change = Change::new(Counted::new(resource), object, call.old);
@@ -51,6 +60,15 @@ pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Val
             concerned.push((quota, names));
         }
     }
+    if !limited.is_empty() && change.adds(concerned.iter().map(|(quota, _)| &***quota)) {
+        let covering = concerned.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        if let Some(why) = limited.uncovered_names(&change, &covering) {
+            return Err(forbidden(why));
+        }
+        if let Some(why) = limited.uncovered_scopes(&change, &quotas) {
+            return Err(ApiError::new(500, Reason::Unknown, why));
+        }
+    }
     // What has happened to an object is counted and not refused.
     let is_limit = call.cx.info.subresource != "status";
     for (quota, names) in concerned {
@@ -60,42 +78,6 @@ pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Val
         }
     }
     Ok(())
-}
-
-/// An object as it is to be, and what it is to use.
-struct Change<'a> {
-    counted: Counted<'a>,
-    object: &'a Value,
-    old: Option<&'a Value>,
-    used: ResourceList,
-    used_before: ResourceList,
-}
-
-impl<'a> Change<'a> {
-    fn new(counted: Counted<'a>, object: &'a Value, old: Option<&'a Value>) -> Change<'a> {
-        let now = Timestamp::now();
-        let used_before = old.map(|old| usage::of(counted, old, now)).unwrap_or_default();
-        Change { counted, object, old, used: usage::of(counted, object, now), used_before }
-    }
-
-    /// By how much usage increases. A decrease is counted by the controller.
-    fn increase(&self) -> ResourceList {
-        let more = self.used.0.iter().map(|(name, amount)| {
-            (name.clone(), self.used_before.get(name).map_or(*amount, |before| amount.minus(before)))
-        });
-        ResourceList(more.filter(|(_, more)| more.sign() > 0).collect())
-    }
-
-    /// By how much the usage of a quota that concerns the object increases: by all that it uses where it was
-    /// not in the quota's scope before.
-    fn increase_in(&self, quota: &Value) -> ResourceList {
-        match self.old.is_some_and(|old| usage::in_scope(quota, self.counted, old)) {
-            true => self.increase(),
-            false => ResourceList(
-                self.used.0.iter().map(|(n, q)| (n.clone(), *q)).filter(|(_, q)| q.sign() > 0).collect(),
-            ),
-        }
-    }
 }
 
 /// Events are exempt from quotas, as upstream; custom resources of that name are not.

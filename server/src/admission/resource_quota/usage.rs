@@ -62,6 +62,11 @@ impl<'a> Counted<'a> {
         (!self.is_custom).then_some((self.group, self.plural))
     }
 
+    /// Group and plural.
+    pub(super) fn names(self) -> (&'a str, &'a str) {
+        (self.group, self.plural)
+    }
+
     #[cfg(test)]
     pub(super) fn of_builtin(group: &'a str, plural: &'a str) -> Counted<'a> {
         Counted { group, plural, is_custom: false }
@@ -333,6 +338,13 @@ impl ScopeTerm<'_> {
         term.insert("operator", self.operator);
         term.insert("values", values);
         LabelSelector::from_object(Some(&tree!({ "matchExpressions": tree!([Value::Object(term)]) })))
+    }
+}
+
+/// As Go prints it, in errors.
+impl std::fmt::Display for ScopeTerm<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{{{} {} [{}]}}", self.scope, self.operator, self.values.join(" "))
     }
 }
 
