@@ -156,6 +156,27 @@ async fn a_pod_counts_with_its_overhead_and_sizes_until_it_is_overdue() {
     assert_eq!(used().await, "350m 1250m 1 2");
 }
 
+/// Of the tolerations of a pod and its class those are kept that no other includes.
+#[tokio::test]
+async fn a_pod_gets_the_tolerations_of_its_runtime_class() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "tolerations").await;
+    let class = unique("tolerating");
+    let tolerates = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
+    let all = json!({"key": "a", "operator": "Exists"});
+    let scheduling = json!({"tolerations": [all, tolerates("b", "NoSchedule")]});
+    let object = json!({"metadata": {"name": class}, "handler": "h", "scheduling": scheduling});
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", &object).await;
+    let mut pod = pod("p");
+    pod["spec"]["runtimeClassName"] = json!(class);
+    pod["spec"]["tolerations"] = json!([tolerates("a", "NoExecute"), tolerates("b", "NoSchedule")]);
+    let made = create(&client, &format!("/api/v1/namespaces/{namespace}/pods"), &pod).await;
+    let tolerations = made["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let of_test = |toleration: &&Value| ["a", "b"].map(Value::from).contains(&toleration["key"]);
+    let found: Vec<&Value> = tolerations.iter().filter(of_test).collect();
+    assert_eq!(found, [&tolerates("b", "NoSchedule"), &all]);
+}
+
 #[tokio::test]
 async fn limit_ranges_fill_in_and_refuse() {
     let client = shared().await.client().await;
