@@ -15,10 +15,14 @@ use super::event_rate_limit::Limits;
 use super::image_policy::ImagePolicy;
 use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
-use super::{event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction};
+use super::resource_quota::{self, LimitedResources};
+use super::{
+    event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction, webhook,
+};
 use plinth_api::{
     decode_config_tree, parse_config, ConfigDecodeError, ConfigFileError, ConfigKind, Strictness,
 };
+use plinth_apiserver::egress::webhook_credentials::WebhookCredentials;
 
 /// The plugins' configuration.
 #[derive(Debug, Default)]
@@ -28,6 +32,16 @@ pub(crate) struct PluginSettings {
     pub(super) tolerations: Tolerations,
     pub(super) event_limits: Limits,
     pub(super) image_policy: Option<Arc<ImagePolicy>>,
+    pub(super) limited_resources: LimitedResources,
+    pub(super) mutating_webhooks: Option<Arc<WebhookCredentials>>,
+    pub(super) validating_webhooks: Option<Arc<WebhookCredentials>>,
+}
+
+impl PluginSettings {
+    /// The credentials that webhooks are called with, to be reloaded with their files.
+    pub(crate) fn webhook_credentials(&self) -> impl Iterator<Item = &Arc<WebhookCredentials>> {
+        self.mutating_webhooks.iter().chain(&self.validating_webhooks)
+    }
 }
 
 /// An invalid configuration.
@@ -80,17 +94,19 @@ const CONFIGURABLE: &[(&str, Load)] = &[
         settings.image_policy = Some(Arc::new(ImagePolicy::read(part.ok_or("no config specified")?)?));
         Ok(())
     }),
-    (super::resource_quota::NAME, |_, part| refuse(part)),
-    (super::webhook::MUTATING, |_, part| refuse(part)),
-    ("ValidatingAdmissionWebhook", |_, part| refuse(part)),
+    (resource_quota::NAME, |settings, part| {
+        settings.limited_resources = part.map(LimitedResources::read).transpose()?.unwrap_or_default();
+        Ok(())
+    }),
+    (webhook::MUTATING, |settings, part| {
+        settings.mutating_webhooks = part.map(webhook::read_section).transpose()?.flatten();
+        Ok(())
+    }),
+    (webhook::VALIDATING, |settings, part| {
+        settings.validating_webhooks = part.map(webhook::read_section).transpose()?.flatten();
+        Ok(())
+    }),
 ];
-
-fn refuse(part: Option<&Value>) -> Result<(), String> {
-    match part {
-        None => Ok(()),
-        Some(_) => Err("it takes no configuration here".to_owned()),
-    }
-}
 
 /// Plugins for which a file without kind may be: the format before AdmissionConfiguration.
 const WITHOUT_KIND: [(&str, &str); 2] = [
@@ -192,16 +208,26 @@ mod tests {
         const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         let of = |plugins: &str| format!("{HEAD}plugins: {plugins}");
         // file, plugins that run, the error
-        let rows: [(String, &[&str], Option<&str>); 12] = [
+        let rows: [(String, &[&str], Option<&str>); 14] = [
             (of("[]"), &["PodSecurity"], None),
             (of("[{name: PodNodeSelector, path: selector.yaml}]"), &["PodNodeSelector"], None),
             ("podNodeSelectorPluginConfig: {}".into(), &["PodNodeSelector"], None),
             (of("[{name: Other, configuration: {a: b}}]"), &[], None),
-            (of("[{name: ResourceQuota, configuration: {a: b}}]"), &[], None),
+            (of("[{name: ValidatingAdmissionWebhook, configuration: {a: b}}]"), &[], None),
             (
-                of("[{name: ResourceQuota, configuration: {a: b}}]"),
+                of("[{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: x}}]"),
+                &["ValidatingAdmissionWebhook"],
+                Some("couldn't init admission plugin \"ValidatingAdmissionWebhook\": kubeConfigFile: Invalid value: \"x\": must be an absolute file path"),
+            ),
+            (
+                of("[{name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1alpha1, kind: WebhookAdmission, kubeConfigFile: /nowhere/x}}]"),
+                &["MutatingAdmissionWebhook"],
+                Some("couldn't init admission plugin \"MutatingAdmissionWebhook\": /nowhere/x: No such file or directory (os error 2)"),
+            ),
+            (
+                of("[{name: ResourceQuota, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{apiGroup: x}]}}]"),
                 &["ResourceQuota"],
-                Some("couldn't init admission plugin \"ResourceQuota\": it takes no configuration here"),
+                Some("couldn't init admission plugin \"ResourceQuota\": limitedResources[0].resource: Required value"),
             ),
             (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: strict decoding error: unknown field \"plugins[0].nam\"")),
             ("kind: X".into(), &[], Some("DIR/admission.yaml: no kind \"X\" is registered for version \"\"; expected AdmissionConfiguration of apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1")),

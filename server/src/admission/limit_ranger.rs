@@ -10,7 +10,7 @@ use plinth_codec::quantity::Quantity;
 use plinth_codec::{Map, Value};
 
 use super::call::Call;
-use super::resource_list::{self, ResourceList};
+use super::resource_list::{self, ResourceList, Total};
 use plinth_api::{is_deleting, ApiError};
 use plinth_storage::ObjectCache;
 
@@ -121,9 +121,8 @@ fn pod_errors(pod: &Value, range: &Value) -> Vec<String> {
                 }
             }
             "Pod" => {
-                let (requests, limits) =
-                    (resource_list::of_pod(pod, "requests"), resource_list::of_pod(pod, "limits"));
-                check(limit, &requests, &limits, &mut errors);
+                let of = |part| resource_list::of_pod(pod, part, Total::Spec);
+                check(limit, &of("requests"), &of("limits"), &mut errors);
             }
             _ => {}
         }

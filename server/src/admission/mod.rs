@@ -90,6 +90,7 @@ mod service_account;
 mod signers;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
+mod tolerations;
 pub mod webhook;
 
 use std::time::Instant;

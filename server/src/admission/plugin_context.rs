@@ -10,7 +10,7 @@ pub(super) const TOLERATION_SECONDS: i64 = 300;
 /// caches, which lock internally.
 pub(crate) struct PluginContext {
     /// The plugins' configuration.
-    pub(super) settings: PluginSettings,
+    pub(crate) settings: PluginSettings,
     /// Toleration of nodes that are not ready, in seconds (`--default-not-ready-toleration-seconds`).
     pub(super) not_ready_toleration_seconds: i64,
     /// Toleration of unreachable nodes, in seconds (`--default-unreachable-toleration-seconds`).

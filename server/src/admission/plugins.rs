@@ -363,7 +363,9 @@ pub static PLUGINS: &[Plugin] = &[
         on: true,
         handles: EVERYTHING,
         mutate: Some(|call, given, object| {
-            Box::pin(webhook::mutate(call, &given.collections.mutating_webhooks, object))
+            let configurations = &given.collections.mutating_webhooks;
+            let credentials = &given.settings.mutating_webhooks;
+            Box::pin(webhook::mutate(call, webhook::Caller { configurations, credentials }, object))
         }),
         validate: None,
     },
@@ -381,12 +383,14 @@ pub static PLUGINS: &[Plugin] = &[
         }),
     },
     Plugin {
-        name: "ValidatingAdmissionWebhook",
+        name: webhook::VALIDATING,
         on: true,
         handles: EVERYTHING,
         mutate: None,
         validate: Some(|call, given, object| {
-            Box::pin(webhook::validate(call, &given.collections.validating_webhooks, object))
+            let configurations = &given.collections.validating_webhooks;
+            let credentials = &given.settings.validating_webhooks;
+            Box::pin(webhook::validate(call, webhook::Caller { configurations, credentials }, object))
         }),
     },
     Plugin {
@@ -399,7 +403,8 @@ pub static PLUGINS: &[Plugin] = &[
         ],
         mutate: None,
         validate: Some(|call, given, object| {
-            Box::pin(resource_quota::validate(call, &given.collections.resource_quotas, object))
+            let quotas = &given.collections.resource_quotas;
+            Box::pin(resource_quota::validate(call, quotas, &given.settings.limited_resources, object))
         }),
     },
     Plugin {

@@ -6,7 +6,7 @@
 use plinth_codec::Value;
 
 use super::call::Call;
-use super::resource_list::{self, ResourceList};
+use super::resource_list::{self, ResourceList, Total};
 use plinth_api::{ApiError, Cause};
 use plinth_codec::quantity::Quantity;
 use plinth_storage::decode_object;
@@ -100,7 +100,7 @@ pub(super) async fn check_node(call: &Call<'_>, pod: &Value) -> Result<(), ApiEr
 
 /// What a pod requests above what its node has.
 fn too_much(pod: &Value, node: &Value) -> Option<String> {
-    let requests = resource_list::of_pod(pod, "requests");
+    let requests = resource_list::of_pod(pod, "requests", Total::WithOverhead);
     let allocatable = ResourceList::of(node.at(&["status", "allocatable"]));
     let mut found = Vec::new();
     for (name, scale) in [("cpu", -3), ("memory", 0)] {

@@ -52,36 +52,89 @@ impl ResourceList {
     }
 }
 
-/// Resources that can be requested for a pod as a whole.
-const POD_LEVEL: [&str; 2] = ["cpu", "memory"];
+/// What the total of a pod is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Total {
+    /// Its containers and itself, as its spec has them.
+    Spec,
+    /// The same and its overhead.
+    WithOverhead,
+    /// The same, with the sizes that containers have while they are resized.
+    InEffect,
+}
 
-/// Total requests or limits (`part`) of a pod's containers. Init containers run one by one before the others,
-/// except for sidecars (restartPolicy Always), which run beside all containers after them.
-pub(super) fn of_pod(pod: &Value, part: &str) -> ResourceList {
+impl Total {
+    /// Whether a resource can be requested for a pod as a whole. Limit ranges do not know huge pages there.
+    fn is_pod_level(self, name: &str) -> bool {
+        matches!(name, "cpu" | "memory") || self != Total::Spec && name.starts_with("hugepages-")
+    }
+}
+
+/// Total requests or limits (`part`) of a pod. Init containers run one by one before the others, except for
+/// sidecars (restartPolicy Always), which run beside all containers after them.
+///
+/// Upstream: k8s.io/component-helpers `resource/helpers.go`.
+pub(super) fn of_pod(pod: &Value, part: &str, total: Total) -> ResourceList {
     let containers = |key: &str| pod.list_at(&["spec", key]);
-    let own = |container: &Value| ResourceList::of(container.at(&["resources", part]));
+    let own = |container: &Value, statuses: &str| {
+        let spec = ResourceList::of(container.at(&["resources", part]));
+        match total {
+            Total::InEffect => in_effect(pod, container, statuses, part, spec),
+            Total::Spec | Total::WithOverhead => spec,
+        }
+    };
     let mut sum = ResourceList::default();
     for container in containers("containers") {
-        sum.add(&own(container));
+        sum.add(&own(container, "containerStatuses"));
     }
     let (mut beside, mut most) = (ResourceList::default(), ResourceList::default());
     for container in containers("initContainers") {
-        let mut needs = own(container);
         if container.str_at(&["restartPolicy"]) == Some("Always") {
+            let needs = own(container, "initContainerStatuses");
             sum.add(&needs);
             beside.add(&needs);
-            needs = beside.clone();
+            most.raise(&beside);
         } else {
+            let mut needs = ResourceList::of(container.at(&["resources", part]));
             needs.add(&beside);
+            most.raise(&needs);
         }
-        most.raise(&needs);
     }
     sum.raise(&most);
     let whole = ResourceList::of(pod.at(&["spec", "resources", part]));
-    for (name, amount) in whole.0.into_iter().filter(|(name, _)| POD_LEVEL.contains(&name.as_str())) {
+    for (name, amount) in whole.0.into_iter().filter(|(name, _)| total.is_pod_level(name)) {
         sum.0.insert(name, amount);
     }
+    if total != Total::Spec {
+        let mut overhead = ResourceList::of(pod.at(&["spec", "overhead"]));
+        if part == "limits" {
+            // What is not limited stays so.
+            overhead.0.retain(|name, _| sum.get(name).is_some_and(|limit| limit.sign() != 0));
+        }
+        sum.add(&overhead);
+    }
     sum
+}
+
+/// The amounts of a container in effect: while it is resized, the larger of those that it should have, has
+/// and was granted.
+fn in_effect(pod: &Value, container: &Value, statuses: &str, part: &str, spec: ResourceList) -> ResourceList {
+    let name = container.str_at(&["name"]);
+    let statuses = pod.list_at(&["status", statuses]);
+    // Of several statuses of a name the last, as in upstream's map.
+    let status = statuses.iter().rev().find(|status| status.str_at(&["name"]) == name);
+    let Some(status) = status.filter(|status| status.get("resources").is_some_and(|r| !r.is_null())) else {
+        return spec;
+    };
+    let conditions = pod.list_at(&["status", "conditions"]);
+    let pending = conditions.iter().find(|c| c.str_at(&["type"]) == Some("PodResizePending"));
+    let is_infeasible = pending.is_some_and(|c| c.str_at(&["reason"]) == Some("Infeasible"));
+    let mut amounts = if is_infeasible { ResourceList::default() } else { spec };
+    amounts.raise(&ResourceList::of(status.at(&["resources", part])));
+    if part == "requests" {
+        amounts.raise(&ResourceList::of(status.get("allocatedResources")));
+    }
+    amounts
 }
 
 #[cfg(test)]
@@ -124,9 +177,47 @@ mod tests {
         for (spec, cpu) in rows {
             let pod = json::parse(format!(r#"{{"spec":{spec}}}"#).as_bytes()).unwrap();
             assert_eq!(
-                of_pod(&pod, "requests").get("cpu").map(|q| q.canonical().to_string()).as_deref(),
+                of_pod(&pod, "requests", Total::Spec)
+                    .get("cpu")
+                    .map(|q| q.canonical().to_string())
+                    .as_deref(),
                 Some(cpu)
             );
+        }
+    }
+    #[test]
+    fn a_total_has_overhead_and_sizes_in_effect() {
+        const RESIZED: &str = r#"{"spec":{"overhead":{"cpu":"250m","memory":"64Mi"},"containers":[{"name":"a",
+            "resources":{"requests":{"cpu":"1"},"limits":{"cpu":"2","memory":"0"}}}],"initContainers":[
+            {"name":"s","restartPolicy":"Always","resources":{"requests":{"cpu":"100m"}}}]},
+            "status":{"containerStatuses":[{"name":"a","allocatedResources":{"cpu":"3"},
+            "resources":{"requests":{"cpu":"2"},"limits":{"cpu":"4"}}}],"initContainerStatuses":[
+            {"name":"s","resources":{"requests":{"cpu":"200m"}}}],"conditions":[CONDITION]}}"#;
+        const INFEASIBLE: &str = r#"{"type":"PodResizePending","reason":"Infeasible"}"#;
+        let large = RESIZED.replace(
+            r#""requests":{"cpu":"1"},"limits":{"cpu":"2""#,
+            r#""requests":{"cpu":"8"},"limits":{"cpu":"9""#,
+        );
+        let whole = r#"{"spec":{"resources":{"requests":{"hugepages-2Mi":"4Mi","example.com/x":"1"}},
+            "overhead":{"memory":"1Mi"},"containers":[{"name":"a"}]}}"#;
+        // pod, part, total, amounts
+        let rows = [
+            (RESIZED, "requests", Total::Spec, "cpu=1100m"),
+            (RESIZED, "requests", Total::WithOverhead, "cpu=1350m,memory=64Mi"),
+            (RESIZED, "requests", Total::InEffect, "cpu=3450m,memory=64Mi"),
+            (RESIZED, "limits", Total::WithOverhead, "cpu=2250m,memory=0"),
+            (RESIZED, "limits", Total::InEffect, "cpu=4250m,memory=0"),
+            (&large, "requests", Total::InEffect, "cpu=8450m,memory=64Mi"),
+            (&large.replace("CONDITION", INFEASIBLE), "requests", Total::InEffect, "cpu=3450m,memory=64Mi"),
+            (&large.replace("CONDITION", INFEASIBLE), "limits", Total::InEffect, "cpu=4250m"),
+            (whole, "requests", Total::InEffect, "hugepages-2Mi=4Mi,memory=1Mi"),
+            (whole, "requests", Total::Spec, ""),
+        ];
+        for (pod, part, total, expected) in rows {
+            let pod = json::parse(pod.replace("CONDITION", "").as_bytes()).unwrap();
+            let amounts = of_pod(&pod, part, total).0;
+            let amounts: Vec<_> = amounts.iter().map(|(n, q)| format!("{n}={}", q.canonical())).collect();
+            assert_eq!(amounts.join(","), expected, "{pod:?} {part} {total:?}");
         }
     }
 }

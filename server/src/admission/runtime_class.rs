@@ -2,13 +2,13 @@
 //!
 //! Upstream: kubernetes `plugin/pkg/admission/runtimeclass`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use plinth_codec::{json, Map, Value};
+use plinth_codec::Value;
 
 use super::call::Call;
 use super::resource_list::ResourceList;
+use super::tolerations::{merge, normal};
 use plinth_api::ApiError;
 use plinth_storage::ObjectCache;
 
@@ -82,26 +82,15 @@ fn apply_class(pod: &mut Value, class: &Value) -> Result<(), String> {
         }
         spec.insert("nodeSelector", selector);
     }
-    merge_tolerations(spec, class.list_at(&["scheduling", "tolerations"]));
-    Ok(())
-}
-
-/// Equal values have equal encodings.
-fn written(value: &Value) -> Vec<u8> {
-    let mut text = Vec::new();
-    json::write_untyped(value, &mut text);
-    text
-}
-
-/// Adds tolerations that the pod lacks.
-fn merge_tolerations(spec: &mut Map, more: &[Value]) {
-    let mut all = spec.get("tolerations").and_then(Value::as_array).unwrap_or_default().to_vec();
-    let before = all.len();
-    let mut seen: HashSet<Vec<u8>> = all.iter().map(written).collect();
-    all.extend(more.iter().filter(|toleration| seen.insert(written(toleration))).cloned());
-    if all.len() > before {
-        spec.insert("tolerations", all);
+    if let Some(scheduling) = class.get("scheduling").filter(|scheduling| !scheduling.is_null()) {
+        let all = |tolerations: &[Value]| tolerations.iter().map(normal).collect::<Vec<_>>();
+        let given = all(spec.get("tolerations").and_then(Value::as_array).unwrap_or_default());
+        let merged = merge(&given, &all(scheduling.list_at(&["tolerations"])));
+        if !merged.is_empty() {
+            spec.insert("tolerations", merged);
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -122,6 +111,12 @@ mod tests {
                 r#"{"overhead":{"cpu":"0.1"},"nodeSelector":{"c":"d"}}"#,
                 Ok(
                     r#"{"nodeSelector":{"a":"b","c":"d"},"overhead":{"cpu":"100m"},"tolerations":[{"key":"t"}]}"#,
+                ),
+            ),
+            (
+                r#"{"tolerations":[{"key":"t","operator":"Exists"},{"key":"o","operator":"Exists","effect":"NoExecute"},{"key":"o","operator":"Exists"}]}"#,
+                Ok(
+                    r#"{"nodeSelector":{"a":"b"},"overhead":{"cpu":"100m"},"tolerations":[{"key":"t","operator":"Exists"},{"key":"o","operator":"Exists"}]}"#,
                 ),
             ),
             (r#"{"overhead":{"cpu":"1"}}"#, Err(MISMATCH)),

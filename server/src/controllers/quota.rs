@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Transaction};
 
@@ -71,7 +72,14 @@ impl Reconciler for Quotas {
     }
 
     async fn reconcile(&self, namespace: String) -> Result<Action, ApiError> {
-        count(&self.server, namespace).await.map(|()| Action::AwaitChange)
+        Ok(match count(&self.server, namespace).await? {
+            None => Action::AwaitChange,
+            // Usage ends after this second.
+            Some(until) => {
+                let seconds = until.seconds.saturating_sub(Timestamp::now().seconds).saturating_add(1);
+                Action::RequeueAfter(Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1)))
+            }
+        })
     }
 }
 
@@ -108,17 +116,17 @@ fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool
         }
         ("resourcequotas", ..) | (_, None, _) => true,
         (_, Some(_), None) => false,
-        (_, Some(new), Some(old)) => differ(Counted::new(resource), &new, &old),
+        (_, Some(new), Some(old)) => differ(Counted::new(resource), &new, &old, Timestamp::now()),
     }
 }
 
-/// Recounts a namespace and writes its quotas.
-async fn count(server: &Arc<Server>, namespace: String) -> Result<(), ApiError> {
+/// Recounts a namespace and writes its quotas; returns when a usage next decreases by itself.
+async fn count(server: &Arc<Server>, namespace: String) -> Result<Option<Timestamp>, ApiError> {
     let registry = server.registry();
     let store = server.store.clone();
-    let counted =
+    let Recount { changed, until } =
         server.store.read(move |engine| Ok(recount(&store, engine, &registry, &namespace))).await??;
-    for (record, value) in counted {
+    for (record, value) in changed {
         let transaction = Transaction::new()
             .require(unchanged(&record))
             .put(record.key.clone(), server.store.seal(&record.key, value)?)
@@ -133,30 +141,39 @@ async fn count(server: &Arc<Server>, namespace: String) -> Result<(), ApiError> 
         }
     }
     tokio::time::sleep(PAUSE_AFTER_COUNT).await;
-    Ok(())
+    Ok(until)
 }
 
-/// The quotas of a namespace whose usage differs from the count at one revision, with the counted usage.
-/// Blocks; costs a scan of the namespace's objects of the resources that its quotas limit.
+/// The quotas of a namespace counted at one revision.
+struct Recount {
+    /// Those whose usage differs, with the counted usage.
+    changed: Vec<(Fetched, bytes::Bytes)>,
+    /// When a usage next decreases by itself.
+    until: Option<Timestamp>,
+}
+
+/// Counts the quotas of a namespace. Blocks; costs a scan of the namespace's objects of the resources that
+/// its quotas limit.
 fn recount(
     store: &Store,
     engine: &Engine,
     registry: &Registry,
     namespace: &str,
-) -> Result<Vec<(Fetched, bytes::Bytes)>, ApiError> {
+) -> Result<Recount, ApiError> {
+    let now = Timestamp::now();
     let snapshot = engine.snapshot(At::Latest)?;
     let range = |resource: &ResourceType| {
         let form = resource.storage.as_ref();
         form.map(|form| prefix_range(&collection_prefix(&form.prefix, namespace)))
     };
     let quotas = registry.internal("", "v1", "resourcequotas").ok_or_else(ApiError::no_such_resource)?;
-    let Some(own) = range(quotas) else { return Ok(Vec::new()) };
+    let Some(own) = range(quotas) else { return Ok(Recount { changed: Vec::new(), until: None }) };
     let mut counts = Vec::new();
     let mut entries = snapshot.range(&own);
     while let Some(entry) = entries.next()? {
         let record = store.fetched(entry.to_record())?;
         let tree = decode_object(quotas, &record)?;
-        counts.push((record, Count::new(tree)));
+        counts.push((record, Count::new(tree, now)));
     }
     for resource in registry.stored().filter(|r| r.row.namespaced) {
         let counted = Counted::new(resource);
@@ -172,6 +189,7 @@ fn recount(
             }
         }
     }
+    let until = counts.iter().filter_map(|(_, count)| count.until()).min();
     let mut changed = Vec::new();
     for (record, count) in counts {
         let value = encode_object(quotas, count.finish())?;
@@ -179,5 +197,5 @@ fn recount(
             changed.push((record, value));
         }
     }
-    Ok(changed)
+    Ok(Recount { changed, until })
 }

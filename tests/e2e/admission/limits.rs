@@ -107,6 +107,76 @@ async fn a_claim_counts_in_the_quotas_of_all_its_classes() {
     counted("0 0 0").await;
 }
 
+/// Of a pod, what runs it and the sizes that its containers still have count, until it is overdue.
+#[tokio::test]
+async fn a_pod_counts_with_its_overhead_and_sizes_until_it_is_overdue() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "overhead").await;
+    let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let (quotas, pods) = (path("resourcequotas"), path("pods"));
+    let hard = json!({"requests.cpu": "1", "limits.cpu": "4", "pods": "2", "count/pods": "3"});
+    create(&client, &quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    let used = async || {
+        let quota = send(&client, "GET", &format!("{quotas}/q"), &Value::Null).await;
+        let used = |name: &str| quota.text_at(&format!("/status/used/{name}")).to_owned();
+        ["requests.cpu", "limits.cpu", "pods", "count~1pods"].map(used).join(" ")
+    };
+    let counted = async |wanted: &str| {
+        eventually(&format!("{wanted} are counted"), || async { used().await == wanted }).await;
+    };
+    counted("0 0 0 0").await;
+    let class = unique("overhead");
+    let sandbox =
+        json!({"metadata": {"name": class}, "handler": "h", "overhead": {"podFixed": {"cpu": "250m"}}});
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", &sandbox).await;
+    let sized = |name: &str, cpu: &str| {
+        let mut pod = pod(name);
+        pod["spec"]["runtimeClassName"] = json!(class);
+        pod["spec"]["nodeName"] = json!("lost");
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": cpu}, "limits": {"cpu": "1"}});
+        pod
+    };
+    let refused = send(&client, "POST", &pods, &sized("large", "800m")).await;
+    let why =
+        "exceeded quota: q, requested: requests.cpu=1050m, used: requests.cpu=0, limited: requests.cpu=1";
+    assert!(refused.code == 403 && refused.text_at("/message").ends_with(why), "{}", refused.text);
+    create(&client, &pods, &sized("p", "100m")).await;
+    assert_eq!(used().await, "350m 1250m 1 1");
+    let has = json!([{"name": "c", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+        "resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "2"}}}]);
+    let status = json!({"status": {"containerStatuses": has}});
+    let answer = send(&client, "PATCH", &format!("{pods}/p/status"), &status).await;
+    assert_eq!(answer.code, 200, "{}", answer.text);
+    counted("750m 2250m 1 1").await;
+    // No kubelet deletes it.
+    let answer = send(&client, "DELETE", &format!("{pods}/p"), &json!({"gracePeriodSeconds": 1})).await;
+    assert_eq!(answer.code, 200, "{}", answer.text);
+    counted("0 0 0 1").await;
+    create(&client, &pods, &sized("q", "100m")).await;
+    assert_eq!(used().await, "350m 1250m 1 2");
+}
+
+/// Of the tolerations of a pod and its class those are kept that no other includes.
+#[tokio::test]
+async fn a_pod_gets_the_tolerations_of_its_runtime_class() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "tolerations").await;
+    let class = unique("tolerating");
+    let tolerates = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
+    let all = json!({"key": "a", "operator": "Exists"});
+    let scheduling = json!({"tolerations": [all, tolerates("b", "NoSchedule")]});
+    let object = json!({"metadata": {"name": class}, "handler": "h", "scheduling": scheduling});
+    create(&client, "/apis/node.k8s.io/v1/runtimeclasses", &object).await;
+    let mut pod = pod("p");
+    pod["spec"]["runtimeClassName"] = json!(class);
+    pod["spec"]["tolerations"] = json!([tolerates("a", "NoExecute"), tolerates("b", "NoSchedule")]);
+    let made = create(&client, &format!("/api/v1/namespaces/{namespace}/pods"), &pod).await;
+    let tolerations = made["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let of_test = |toleration: &&Value| ["a", "b"].map(Value::from).contains(&toleration["key"]);
+    let found: Vec<&Value> = tolerations.iter().filter(of_test).collect();
+    assert_eq!(found, [&tolerates("b", "NoSchedule"), &all]);
+}
+
 #[tokio::test]
 async fn limit_ranges_fill_in_and_refuse() {
     let client = shared().await.client().await;

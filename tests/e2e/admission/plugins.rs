@@ -5,7 +5,10 @@ use std::path::Path;
 
 use http::{Method, StatusCode};
 use plinth_benches::api::client::{Call, Protocol, JSON};
-use plinth_tests::server::TestServer;
+use plinth_tests::eventually;
+use plinth_tests::requests::{create, send};
+use plinth_tests::samples::pod;
+use plinth_tests::server::{namespace, TestServer};
 use serde_json::{json, Value};
 
 const CONFIGURATION: &str = r#"
@@ -179,4 +182,75 @@ async fn the_plugin_that_denies_everything_does() {
     let reply = admin.call(&call).await.expect("answer");
     assert_eq!(reply.status, StatusCode::FORBIDDEN);
     assert!(reply.text().contains("admission control is denying all modifications"), "{}", reply.text());
+}
+
+const LIMITED: &str = r#"
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - resource: services
+      matchContains: [services.loadbalancers]
+    - resource: pods
+      matchScopes:
+      - {scopeName: PriorityClass, operator: In, values: [system-cluster-critical, system-node-critical]}
+"#;
+
+/// What is limited is used in namespaces with a quota for it alone.
+#[tokio::test]
+async fn limited_resources_need_a_quota() {
+    let dir = tempfile::tempdir().expect("directory");
+    let file = dir.path().join("admission.yaml");
+    std::fs::write(&file, LIMITED).expect("configuration");
+    let server = TestServer::start(&[&format!("--admission-control-config-file={}", file.display())]).await;
+    let client = server.client().await;
+    let namespace = namespace(&client, "limited").await;
+    let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let critical = |name: &str| {
+        let mut pod = pod(name);
+        pod["spec"]["priorityClassName"] = json!("system-node-critical");
+        pod
+    };
+    let service = |name: &str, kind: &str| json!({"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
+    let post = async |plural: &str, object: &Value| send(&client, "POST", &path(plural), object).await;
+    assert_eq!(post("pods", &pod("plain")).await.code, 201);
+    assert_eq!(post("services", &service("inner", "ClusterIP")).await.code, 201);
+    let refused = post("pods", &critical("c")).await;
+    let scope = "{PriorityClass In [system-cluster-critical system-node-critical]}";
+    let why = format!("insufficient quota to match these scopes: [{scope}]");
+    assert_eq!((refused.code, refused.text_at("/message")), (500, why.as_str()), "{}", refused.text);
+    let refused = post("services", &service("outer", "LoadBalancer")).await;
+    let why = "services \"outer\" is forbidden: insufficient quota to consume: services.loadbalancers";
+    assert_eq!((refused.code, refused.text_at("/message")), (403, why), "{}", refused.text);
+    // What becomes limited is refused, and what was there stays as it is.
+    let balanced = json!({"spec": {"type": "LoadBalancer"}});
+    let change =
+        async |change: &Value| send(&client, "PATCH", &format!("{}/inner", path("services")), change).await;
+    assert_eq!(change(&balanced).await.code, 403);
+    assert_eq!(change(&json!({"metadata": {"labels": {"a": "b"}}})).await.code, 200);
+    let scope = json!({"scopeName": "PriorityClass", "operator": "Exists"});
+    for spec in [
+        json!({"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}}),
+        json!({"hard": {"services.loadbalancers": "1"}}),
+    ] {
+        let quota = create(
+            &client,
+            &path("resourcequotas"),
+            &json!({"metadata": {"generateName": "q"}, "spec": spec}),
+        )
+        .await;
+        let quota =
+            format!("{}/{}", path("resourcequotas"), quota["metadata"]["name"].as_str().unwrap_or_default());
+        let is_counted =
+            async || send(&client, "GET", &quota, &Value::Null).await.body["status"]["used"].is_object();
+        eventually("the controller counts", || async { is_counted().await }).await;
+    }
+    assert_eq!(post("pods", &critical("c")).await.code, 201);
+    assert_eq!(change(&balanced).await.code, 200);
+    let refused = post("pods", &critical("d")).await;
+    assert!(refused.code == 403 && refused.text.contains("exceeded quota"), "{}", refused.text);
 }

@@ -14,6 +14,7 @@ mod auth_webhooks;
 mod kubelets;
 mod logs;
 mod proxies;
+mod webhook_credentials;
 mod webhook_limits;
 
 async fn send(client: &Client, method: &str, path: &str, body: &Value) -> (u16, Value, String) {

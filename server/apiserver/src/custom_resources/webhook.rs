@@ -47,7 +47,7 @@ pub async fn convert(
         "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
     });
     let answer = async {
-        converter.webhooks.begin(&converter.store, &webhook.config, BOUNDS).await?.send(&review).await
+        converter.webhooks.begin(&converter.store, &webhook.config, None, BOUNDS).await?.send(&review).await
     };
     let answer = answer.await.map_err(|why| match why {
         WebhookError::Busy => {

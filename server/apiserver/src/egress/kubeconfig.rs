@@ -1,6 +1,9 @@
-//! Reads server, certificate authorities and credentials of a kubeconfig's current context.
+//! Reads server, certificate authorities and credentials of a kubeconfig's current context, or the
+//! credentials of all its users.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use hyper::Uri;
@@ -8,7 +11,7 @@ use plinth_codec::base64_text;
 use serde::Deserialize;
 
 use super::client::Origin;
-use super::tls::{self, ServerTrust};
+use super::tls::{self, ClientCertificate, ServerTrust};
 use plinth_api::{decode_config_part, parse_config, Strictness};
 use plinth_pki::{parse_certificates, parse_private_key};
 
@@ -105,17 +108,109 @@ impl Kubeconfig {
     }
 }
 
-fn read(file: &Path) -> Result<Kubeconfig, String> {
+/// The credentials of a user, which may be none.
+pub(super) struct Credentials {
+    identity: Option<ClientCertificate>,
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Credentials {
+    fn read(user: &User, dir: &Path) -> Result<Credentials, String> {
+        let identity = identity(user, dir)?;
+        let credentials = Credentials { identity, authorization: authorization(user, dir)? };
+        tls::config(ServerTrust::Anyone, credentials.identity()).map_err(|e| e.to_string())?;
+        Ok(credentials)
+    }
+
+    /// The user's certificate, which has been checked.
+    pub(super) fn identity(&self) -> Option<ClientCertificate> {
+        self.identity.as_ref().map(|(chain, key)| (chain.clone(), key.clone_key()))
+    }
+}
+
+/// The users of a kubeconfig.
+pub(super) struct Users {
+    by_name: HashMap<String, Arc<Credentials>>,
+    /// The user of the current context; empty without one.
+    current: String,
+    /// The file, and those that it names for its users.
+    pub files: Vec<PathBuf>,
+}
+
+impl Users {
+    /// Reads the users of a kubeconfig, and their certificates and tokens.
+    ///
+    /// # Errors
+    /// When the file, or one that it names, cannot be read; a message of one line.
+    pub(super) fn read(path: &Path) -> Result<Users, KubeconfigError> {
+        let read = || {
+            let config = parse(path)?;
+            let dir = path.parent().unwrap_or(Path::new("."));
+            let (mut by_name, mut files) = (HashMap::new(), vec![path.to_owned()]);
+            for NamedUser { name, user } in &config.users {
+                let credentials =
+                    Credentials::read(user, dir).map_err(|why| format!("user {name:?}: {why}"))?;
+                by_name.insert(name.clone(), Arc::new(credentials));
+                files.extend(named_files(&user.files(), dir));
+            }
+            let context = config.current();
+            let current = context.map(|context| context.user.clone()).unwrap_or_default();
+            Ok(Users { by_name, current, files })
+        };
+        read().map_err(|what| KubeconfigError { path: path.to_owned(), what })
+    }
+
+    /// The user by name.
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Credentials>> {
+        self.by_name.get(name)
+    }
+
+    /// The user of the current context.
+    pub(super) fn current(&self) -> Option<&Arc<Credentials>> {
+        self.get(&self.current)
+    }
+}
+
+/// A value in the file, and the file that has it otherwise.
+type Named<'a> = (&'a str, &'a str);
+
+fn named_files(named: &[Named<'_>], dir: &Path) -> Vec<PathBuf> {
+    let named = named.iter().filter(|(data, file)| data.is_empty() && !file.is_empty());
+    named.map(|(_, file)| dir.join(file)).collect()
+}
+
+impl User {
+    fn files(&self) -> [Named<'_>; 3] {
+        [
+            (&self.client_certificate_data, &self.client_certificate),
+            (&self.client_key_data, &self.client_key),
+            ("", &self.token_file),
+        ]
+    }
+}
+
+impl Config {
+    fn current(&self) -> Option<&Context> {
+        let context = self.contexts.iter().find(|entry| entry.name == self.current_context);
+        context.and_then(|entry| entry.context.as_ref())
+    }
+}
+
+fn parse(file: &Path) -> Result<Config, String> {
     let text = std::fs::read(file).map_err(|e| e.to_string())?;
     let config = parse_config(&text, Strictness::Lenient)
         .and_then(|tree| decode_config_part(&tree, Strictness::Lenient));
     let config: Config = config.map_err(|e| e.to_string())?;
-    if !matches!(config.kind.as_str(), "" | "Config") {
-        return Err(format!("is a {:?}, not a kubeconfig of kind \"Config\"", config.kind));
+    match config.kind.as_str() {
+        "" | "Config" => Ok(config),
+        kind => Err(format!("is a {kind:?}, not a kubeconfig of kind \"Config\"")),
     }
+}
+
+fn read(file: &Path) -> Result<Kubeconfig, String> {
+    let config = parse(file)?;
     let dir = file.parent().unwrap_or(Path::new("."));
-    let context = config.contexts.iter().find(|entry| entry.name == config.current_context);
-    let context = context.and_then(|entry| entry.context.as_ref()).ok_or("no current context")?;
+    let context = config.current().ok_or("no current context")?;
     let cluster = config.clusters.iter().find(|entry| entry.name == context.cluster);
     let cluster = cluster.map(|entry| &entry.cluster).ok_or("no cluster")?;
     let nobody = User::default();
@@ -135,36 +230,27 @@ fn read(file: &Path) -> Result<Kubeconfig, String> {
     }
     let path = server.path_and_query().map_or("/", |path| path.as_str());
     let path = path.parse().map_err(|_| format!("{url:?} is no URL"))?;
-    let named = [
-        (&cluster.certificate_authority_data, &cluster.certificate_authority),
-        (&user.client_certificate_data, &user.client_certificate),
-        (&user.client_key_data, &user.client_key),
-        (&String::new(), &user.token_file),
-    ];
-    let named = named.iter().filter(|(data, file)| data.is_empty() && !file.is_empty());
-    let files = std::iter::once(file.to_owned()).chain(named.map(|(_, file)| dir.join(file))).collect();
+    let authority: Named<'_> = (&cluster.certificate_authority_data, &cluster.certificate_authority);
+    let mut files = vec![file.to_owned()];
+    files.extend(named_files(&[authority], dir));
+    files.extend(named_files(&user.files(), dir));
     Ok(Kubeconfig { origin, path, url: url.to_owned(), files })
 }
 
-fn client_tls(
-    cluster: &Cluster,
-    user: &User,
-    dir: &Path,
-) -> Result<std::sync::Arc<rustls::ClientConfig>, String> {
+fn client_tls(cluster: &Cluster, user: &User, dir: &Path) -> Result<Arc<rustls::ClientConfig>, String> {
     // The authority must be given: decisions about access are not left to the machine's trust store.
     let (data, file) = (&cluster.certificate_authority_data, &cluster.certificate_authority);
     let ca = pem("certificate-authority", data, file, dir)?.ok_or("no certificate-authority")?;
     let roots = tls::authorities(&ca).map_err(|e| format!("certificate-authority: {e}"))?;
+    tls::config(ServerTrust::Authorities(roots), identity(user, dir)?).map_err(|e| e.to_string())
+}
+
+fn identity(user: &User, dir: &Path) -> Result<Option<ClientCertificate>, String> {
     let chain = pem("client-certificate", &user.client_certificate_data, &user.client_certificate, dir)?;
     let key = pem("client-key", &user.client_key_data, &user.client_key, dir)?;
-    let identity = match (chain, key) {
-        (Some(chain), Some(key)) => {
-            let chain = parse_certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
-            Some((chain, parse_private_key(&key).map_err(|e| format!("client-key: {e}"))?))
-        }
-        _ => None,
-    };
-    tls::config(ServerTrust::Authorities(roots), identity).map_err(|e| e.to_string())
+    let (Some(chain), Some(key)) = (chain, key) else { return Ok(None) };
+    let chain = parse_certificates(&chain).map_err(|e| format!("client-certificate: {e}"))?;
+    Ok(Some((chain, parse_private_key(&key).map_err(|e| format!("client-key: {e}"))?)))
 }
 
 fn authorization(user: &User, dir: &Path) -> Result<Option<HeaderValue>, String> {

@@ -11,12 +11,13 @@
 //! | [`remote`] | requests to the API servers of remote APIs |
 //! | `slots` | how many requests wait for other servers at a time, and whose |
 //! | [`forward`] | a request of a client and its response on the way to another server and back |
-//! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context |
+//! | [`kubeconfig`] | server, authorities and credentials of a kubeconfig's current context, or all its users |
 //! | [`kubelets`] | flags and TLS settings for kubelets |
 //! | `review` | reads what webhooks answer as the kind that was asked for |
 //! | [`service`] | posts JSON documents to the service of a kubeconfig |
 //! | `answer_cache` | what such a service answered, for a time |
 //! | [`webhook`] | webhooks described by an API object (`clientConfig`) |
+//! | [`webhook_credentials`] | the credentials of a kubeconfig for admission webhooks, by their hosts |
 //!
 //! Time, size of an answer and the number of idle connections are bounded. Redirects are not followed: they
 //! would let a service choose the server that is contacted.
@@ -36,6 +37,7 @@ pub mod service;
 mod slots;
 pub mod tls;
 pub mod webhook;
+pub mod webhook_credentials;
 
 pub use answer_cache::AnswerCache;
 pub use kubeconfig::KubeconfigError;

@@ -17,6 +17,7 @@ use super::pool::IdleConnections;
 use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::slots::{Slot, Slots};
 use super::tls::{self, AuthoritiesError, ServerTrust};
+use super::webhook_credentials::{WebhookCredentials, WebhookUser};
 use plinth_registry::ServicePort;
 use plinth_storage::Store;
 
@@ -122,6 +123,8 @@ struct ClientKey {
     name: String,
     /// `caBundle` as written.
     bundle: String,
+    /// Whose credentials are sent.
+    user: Option<WebhookUser>,
 }
 
 /// Clients of the recently called webhooks.
@@ -155,8 +158,8 @@ impl Webhooks {
         }
     }
 
-    /// Prepares a call of the webhook of a `clientConfig`, and waits until it may be made. That is no part of
-    /// the call's time: the webhook has not failed.
+    /// Prepares a call of the webhook of a `clientConfig`, with the credentials that there are for its host,
+    /// and waits until it may be made. That is no part of the call's time: the webhook has not failed.
     ///
     /// # Errors
     /// [`WebhookError`], but for those of an answer.
@@ -164,6 +167,7 @@ impl Webhooks {
         &self,
         store: &Store,
         config: &Value,
+        credentials: Option<&WebhookCredentials>,
         bounds: Bounds,
     ) -> Result<WebhookCall, WebhookError> {
         let target = WebhookTarget::read(config)?;
@@ -184,28 +188,26 @@ impl Webhooks {
                 (slot.map_err(|_| WebhookError::Busy)?, true)
             }
         };
-        let client = self.client(&target, address, config.str_at(&["caBundle"]).unwrap_or_default())?;
+        let user = credentials.and_then(|credentials| credentials.find(&target.authority()));
+        let bundle = config.str_at(&["caBundle"]).unwrap_or_default().to_owned();
+        let client = self.client(&target, ClientKey { address, name: target.name.clone(), bundle, user })?;
         Ok(WebhookCall { client, path, url, bounds, has_waited, _slot: slot })
     }
 
-    fn client(
-        &self,
-        target: &WebhookTarget,
-        address: Address,
-        bundle: &str,
-    ) -> Result<Arc<Client>, AuthoritiesError> {
-        let key = ClientKey { address, name: target.name.clone(), bundle: bundle.to_owned() };
+    fn client(&self, target: &WebhookTarget, key: ClientKey) -> Result<Arc<Client>, AuthoritiesError> {
         self.clients.get_or_make(key, |key| {
-            let pem = base64_text::decode(bundle).map_err(|_| AuthoritiesError::Pem)?;
-            // The authorities have been validated, so the settings cannot fail.
-            let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), None)
+            let pem = base64_text::decode(&key.bundle).map_err(|_| AuthoritiesError::Pem)?;
+            let credentials = key.user.as_ref().map(|user| &user.0);
+            let identity = credentials.and_then(|credentials| credentials.identity());
+            // Authorities and certificates have been validated, so the settings cannot fail.
+            let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), identity)
                 .map_err(|_| AuthoritiesError::Certificate)?;
             let origin = Origin {
                 host: key.address.host.clone(),
                 port: key.address.port,
                 authority: target.authority(),
                 tls: Some((config, key.name.clone())),
-                authorization: None,
+                authorization: credentials.and_then(|credentials| credentials.authorization.clone()),
             };
             Ok(Client::with_pool(origin, self.idle.pool()))
         })

@@ -6,22 +6,28 @@
 //! exact, and nothing is charged for a failed create. [`crate::controllers`] recounts when objects are
 //! deleted.
 
+mod change;
+mod limited;
 pub(crate) mod usage;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use plinth_codec::Value;
+use plinth_codec::time::Timestamp;
+use plinth_codec::{Map, Value};
 use plinth_engine::{Condition, Revision};
+use smol_str::SmolStr;
 
 use super::call::Call;
 use super::resource_list::ResourceList;
-use plinth_api::{metadata_text, ApiError};
+use plinth_api::{metadata_text, ApiError, Reason};
 use plinth_apiserver::context::Operation;
 use plinth_registry::{object_key, ResourceType};
 use plinth_storage::encode_object;
 use plinth_storage::ObjectCache;
 
+use change::Change;
+pub(super) use limited::LimitedResources;
 pub(crate) use usage::{attributes_classes, Counted};
 
 /// Upstream's name of the plugin.
@@ -30,26 +36,45 @@ pub(super) const NAME: &str = "ResourceQuota";
 /// Checks the object's usage against the namespace's quotas, and charges it.
 ///
 /// # Errors
-/// 403.
-pub(super) async fn validate(call: &Call<'_>, quotas: &ObjectCache, object: &Value) -> Result<(), ApiError> {
+/// 403; 500 where a scope needs a quota and has none, as upstream.
+pub(super) async fn validate(
+    call: &Call<'_>,
+    quotas: &ObjectCache,
+    limited: &LimitedResources,
+    object: &Value,
+) -> Result<(), ApiError> {
     let resource = &call.cx.resource;
     if !resource.row.namespaced || is_uncounted(resource) || !counts(call, object) {
         return Ok(());
     }
-    let server = &call.cx.server;
-    let quotas = quotas.objects(&server.store, call.namespace).await?;
-    if quotas.is_empty() {
+    let quotas = quotas.objects(&call.cx.server.store, call.namespace).await?;
+    if quotas.is_empty() && limited.is_empty() {
         return Ok(());
     }
-    let counted = Counted::new(resource);
-    let used = usage::of(counted, object);
-    for quota in quotas {
-        // What has happened to an object is counted and not refused.
-        let is_limit = call.cx.info.subresource != "status";
-        let charge = charge(&quota, counted, (object, call.old), &used, is_limit);
-        let charge = charge.map_err(|why| call.forbidden(object, &why))?;
+    let change = Change::new(Counted::new(resource), object, call.old);
+    let forbidden = |why: String| call.forbidden(object, &why);
+    let mut concerned = Vec::new();
+    for quota in &quotas {
+        let names = concerned_names(quota, &change).map_err(forbidden)?;
+        if !names.is_empty() {
+            concerned.push((quota, names));
+        }
+    }
+    if !limited.is_empty() && change.adds(concerned.iter().map(|(quota, _)| &***quota)) {
+        let covering = concerned.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        if let Some(why) = limited.uncovered_names(&change, &covering) {
+            return Err(forbidden(why));
+        }
+        if let Some(why) = limited.uncovered_scopes(&change, &quotas) {
+            return Err(ApiError::new(500, Reason::Unknown, why));
+        }
+    }
+    // What has happened to an object is counted and not refused.
+    let is_limit = call.cx.info.subresource != "status";
+    for (quota, names) in concerned {
+        let charge = charge(quota, &names, &change, is_limit).map_err(forbidden)?;
         if let (Some(used), false) = (charge, call.dry_run) {
-            write(call, &quota, &used)?;
+            write(call, quota, &used)?;
         }
     }
     Ok(())
@@ -74,46 +99,47 @@ fn counts(call: &Call<'_>, object: &Value) -> bool {
     }
 }
 
+/// The names of a quota's limits that the object is subject to; none where it is out of its scopes.
+///
+/// # Errors
+/// Why the quota cannot be applied to the object.
+fn concerned_names<'q>(quota: &'q Value, change: &Change<'_>) -> Result<Vec<&'q str>, String> {
+    let name = metadata_text(quota, "name");
+    let status = |part: &str| quota.at(&["status", part]).and_then(Value::as_object);
+    let hard = status("hard").into_iter().flat_map(Map::keys).map(SmolStr::as_str);
+    let mut concerned: Vec<&str> = hard.filter(|name| usage::is_about(change.counted, name)).collect();
+    concerned.sort_unstable();
+    if concerned.is_empty() || !usage::in_scope(quota, change.counted, change.object) {
+        return Ok(Vec::new());
+    }
+    if change.counted.builtin() == Some(("", "pods")) {
+        if let Some(why) = usage::missing_requests(change.object, &concerned) {
+            return Err(format!("failed quota: {name}: {why}"));
+        }
+    }
+    let used = status("used");
+    if concerned.iter().any(|name| used.is_none_or(|used| used.get(name).is_none())) {
+        return Err(format!("status unknown for quota: {name}, resources: {}", concerned.join(",")));
+    }
+    Ok(concerned)
+}
+
 /// The quota's usage including the object; `None` if it does not change. Without `is_limit` the quota may be
 /// exceeded.
 fn charge(
     quota: &Value,
-    counted: Counted<'_>,
-    (object, old): (&Value, Option<&Value>),
-    usage: &ResourceList,
+    concerned: &[&str],
+    change: &Change<'_>,
     is_limit: bool,
 ) -> Result<Option<ResourceList>, String> {
-    let name = metadata_text(quota, "name");
-    let hard = ResourceList::of(quota.at(&["status", "hard"]));
-    let concerned: Vec<&str> =
-        hard.0.keys().map(String::as_str).filter(|name| usage::is_about(counted, name)).collect();
-    if concerned.is_empty() || !usage::in_scope(quota, counted, object) {
-        return Ok(None);
-    }
-    if counted.builtin() == Some(("", "pods")) {
-        if let Some(why) = usage::missing_requests(object, &concerned) {
-            return Err(format!("failed quota: {name}: {why}"));
-        }
-    }
-    let mut used = ResourceList::of(quota.at(&["status", "used"]));
-    if concerned.iter().any(|name| used.get(name).is_none()) {
-        return Err(format!("status unknown for quota: {name}, resources: {}", concerned.join(",")));
-    }
-    let before = old.filter(|old| usage::in_scope(quota, counted, old));
-    let before = before.map(|old| usage::of(counted, old)).unwrap_or_default();
-    let mut charged = ResourceList::default();
-    for resource in &concerned {
-        let Some(amount) = usage.get(resource) else { continue };
-        // A decrease of usage is counted by the controller.
-        let more = before.get(resource).map_or(amount, |before| amount.minus(before));
-        if more.sign() > 0 {
-            charged.0.insert((*resource).to_owned(), more);
-        }
-    }
+    let amounts = |part: &str| ResourceList::of(quota.at(&["status", part]));
+    let (hard, before) = (amounts("hard"), amounts("used"));
+    let mut charged = change.increase_in(quota);
+    charged.0.retain(|name, _| concerned.contains(&name.as_str()));
     if charged.0.is_empty() {
         return Ok(None);
     }
-    let before = used.clone();
+    let mut used = before.clone();
     used.add(&charged);
     let exceeded = charged.0.keys().filter(|name| used.get(name) > hard.get(name));
     let exceeded: Vec<&str> = exceeded.map(String::as_str).collect();
@@ -125,7 +151,8 @@ fn charge(
         each.collect::<Vec<_>>().join(",")
     };
     Err(format!(
-        "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+        "exceeded quota: {}, requested: {}, used: {}, limited: {}",
+        metadata_text(quota, "name"),
         shown(&charged),
         shown(&before),
         shown(&hard)
@@ -146,12 +173,14 @@ fn write(call: &Call<'_>, quota: &Arc<Value>, used: &ResourceList) -> Result<(),
     Ok(())
 }
 
-/// Whether an update changes the usage of an object, or the scopes that it matches.
-pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value) -> bool {
+/// Whether an update changes the usage of an object, when that ends, or the scopes that it matches.
+pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value, now: Timestamp) -> bool {
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
     let is_claim = counted.builtin() == Some(("", "persistentvolumeclaims"));
-    usage::of(counted, new) != usage::of(counted, old)
+    let is_pod = counted.builtin() == Some(("", "pods"));
+    usage::of(counted, new, now) != usage::of(counted, old, now)
         || ends(new) != ends(old)
+        || is_pod && usage::overdue_after(new) != usage::overdue_after(old)
         || is_claim && usage::attributes_classes(new) != usage::attributes_classes(old)
 }
 
@@ -166,14 +195,18 @@ pub(crate) fn set_used(quota: &mut Value, used: &ResourceList) {
 pub(crate) struct Count {
     used: ResourceList,
     quota: Value,
+    now: Timestamp,
+    /// When the usage next decreases by itself.
+    until: Option<Timestamp>,
 }
 
 impl Count {
     /// Zero usage of the resources that the quota's spec limits.
-    pub(crate) fn new(quota: Value) -> Count {
+    pub(crate) fn new(quota: Value, now: Timestamp) -> Count {
         let hard = ResourceList::of(quota.at(&["spec", "hard"]));
         let zero = plinth_codec::quantity::Quantity::ZERO;
-        Count { used: ResourceList(hard.0.into_keys().map(|name| (name, zero)).collect()), quota }
+        let used = ResourceList(hard.0.into_keys().map(|name| (name, zero)).collect());
+        Count { used, quota, now, until: None }
     }
 
     /// Whether objects of a resource can have usage that the quota limits.
@@ -186,11 +219,20 @@ impl Count {
         if !usage::in_scope(&self.quota, counted, object) {
             return;
         }
-        for (name, amount) in usage::of(counted, object).0 {
+        if counted.builtin() == Some(("", "pods")) {
+            let ends = usage::overdue_after(object).filter(|end| self.now <= *end);
+            self.until = [self.until, ends].into_iter().flatten().min();
+        }
+        for (name, amount) in usage::of(counted, object, self.now).0 {
             if let Some(sum) = self.used.0.get_mut(&name) {
                 *sum = sum.plus(amount);
             }
         }
+    }
+
+    /// The time after which the usage has decreased by itself, if there is one.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        self.until
     }
 
     /// The quota with the counted usage.
@@ -208,7 +250,7 @@ impl Count {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_codec::{json, Map};
+    use plinth_codec::json;
 
     fn parse(text: &str) -> Value {
         json::parse(text.as_bytes()).unwrap()
@@ -218,6 +260,10 @@ mod tests {
         parse(&format!(
             r#"{{"metadata":{{"name":"q"}},"spec":{{"hard":{hard}}},"status":{{"hard":{hard},"used":{used}}}}}"#
         ))
+    }
+
+    fn apply(quota: &Value, change: &Change<'_>, is_limit: bool) -> Result<Option<ResourceList>, String> {
+        charge(quota, &concerned_names(quota, change)?, change, is_limit)
     }
 
     #[test]
@@ -243,7 +289,7 @@ mod tests {
         ];
         for (hard, used, pod, expected) in rows {
             let (pods, pod) = (Counted::of_builtin("", "pods"), parse(pod));
-            let outcome = charge(&quota(hard, used), pods, (&pod, None), &usage::of(pods, &pod), true);
+            let outcome = apply(&quota(hard, used), &Change::new(pods, &pod, None), true);
             let shown = outcome.map(|used| {
                 used.map(|used| {
                     let all = used.0.iter().map(|(name, amount)| format!("{name}={}", amount.canonical()));
@@ -262,8 +308,7 @@ mod tests {
         let quota = quota(r#"{"requests.storage":"3Gi"}"#, r#"{"requests.storage":"2Gi"}"#);
         let about = Counted::of_builtin("", "persistentvolumeclaims");
         let change = |new: &str, old: &str, is_limit| {
-            let new = claim(new);
-            charge(&quota, about, (&new, Some(&claim(old))), &usage::of(about, &new), is_limit)
+            apply(&quota, &Change::new(about, &claim(new), Some(&claim(old))), is_limit)
         };
         assert!(change("3Gi", "2Gi", true).unwrap().is_some());
         assert!(change("4Gi", "2Gi", true).is_err());
@@ -274,14 +319,21 @@ mod tests {
     #[test]
     fn a_count_starts_from_nothing() {
         let of = |plural| Counted::of_builtin("", plural);
-        let mut count = Count::new(quota(r#"{"pods":"5","count/secrets":"1"}"#, r#"{"pods":"9"}"#));
+        let now = Timestamp::parse("2026-01-02T03:04:05Z").unwrap();
+        let mut count = Count::new(quota(r#"{"pods":"5","count/secrets":"1"}"#, r#"{"pods":"9"}"#), now);
         assert!(
             count.is_about(of("pods")) && count.is_about(of("secrets")) && !count.is_about(of("services"))
         );
         count.add(of("pods"), &parse("{}"));
         count.add(of("pods"), &parse(r#"{"status":{"phase":"Failed"}}"#));
+        for (deletion, until) in [("03:03:59", None), ("03:04:04", Some(9)), ("03:04:02", Some(7))] {
+            let metadata =
+                format!(r#"{{"deletionTimestamp":"2026-01-02T{deletion}Z","deletionGracePeriodSeconds":5}}"#);
+            count.add(of("pods"), &parse(&format!(r#"{{"metadata":{metadata}}}"#)));
+            assert_eq!(count.until().map(|until| until.seconds % 60), until);
+        }
         let quota = count.finish();
-        assert_eq!(quota.at(&["status", "used"]), Some(&parse(r#"{"count/secrets":"0","pods":"1"}"#)));
+        assert_eq!(quota.at(&["status", "used"]), Some(&parse(r#"{"count/secrets":"0","pods":"3"}"#)));
         assert_eq!(quota.at(&["status", "hard"]).and_then(Value::as_object).map(Map::len), Some(2));
     }
 }

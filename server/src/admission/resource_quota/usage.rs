@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plinth_codec::quantity::Quantity;
-use plinth_codec::selector::LabelSelector;
+use plinth_codec::selector::{LabelSelector, SelectorError};
+use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
-use super::super::resource_list::{self, ResourceList};
+use super::super::resource_list::{self, ResourceList, Total};
 use plinth_kinds::quantities::{is_extended, is_native};
 use plinth_registry::ResourceType;
 
@@ -61,6 +62,11 @@ impl<'a> Counted<'a> {
         (!self.is_custom).then_some((self.group, self.plural))
     }
 
+    /// Group and plural.
+    pub(super) fn names(self) -> (&'a str, &'a str) {
+        (self.group, self.plural)
+    }
+
     #[cfg(test)]
     pub(super) fn of_builtin(group: &'a str, plural: &'a str) -> Counted<'a> {
         Counted { group, plural, is_custom: false }
@@ -95,17 +101,16 @@ pub(crate) fn is_about(counted: Counted<'_>, name: &str) -> bool {
     }
 }
 
-/// The usage of an object.
-pub(crate) fn of(counted: Counted<'_>, object: &Value) -> ResourceList {
+/// The usage of an object at a time.
+pub(crate) fn of(counted: Counted<'_>, object: &Value, now: Timestamp) -> ResourceList {
     let mut used = BTreeMap::new();
     used.insert(object_count(counted.group, counted.plural), one());
     let Some(builtin) = counted.builtin() else { return ResourceList(used) };
     match builtin {
-        ("", "pods") if runs(object) => {
+        ("", "pods") if runs(object, now) => {
             used.insert("pods".to_owned(), one());
-            let (requests, limits) =
-                (resource_list::of_pod(object, "requests"), resource_list::of_pod(object, "limits"));
-            used.extend(compute(&requests, &limits).0);
+            let of = |part| resource_list::of_pod(object, part, Total::InEffect);
+            used.extend(compute(&of("requests"), &of("limits")).0);
         }
         ("", "services") => {
             used.insert("services".to_owned(), one());
@@ -138,7 +143,12 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
         .str_at(&["metadata", "annotations", BETA_CLASS])
         .or_else(|| claim.str_at(&["spec", "storageClassName"]))
         .filter(|class| !class.is_empty());
-    let amount = |path: &[&str]| ResourceList::of(claim.at(path)).get("storage");
+    // Whole bytes, rounded up.
+    let whole = |amount: Quantity| amount.plus(Quantity::of_int(amount.value(0)).minus(amount));
+    let amount = |path: &[&str]| {
+        let amount = ResourceList::of(claim.at(path)).get("storage");
+        amount.map(|amount| if amount.as_int().is_some() { amount } else { whole(amount) })
+    };
     let requested = amount(&["spec", "resources", "requests"]);
     // While a claim is resized the larger size counts.
     let storage = requested.max(amount(&["status", "allocatedResources"]).filter(|_| requested.is_some()));
@@ -208,9 +218,19 @@ fn compute(requests: &ResourceList, limits: &ResourceList) -> ResourceList {
     ResourceList(used)
 }
 
-/// Whether a pod has not terminated: terminated pods only count as objects.
-fn runs(pod: &Value) -> bool {
+/// Whether a pod has not terminated and is not overdue: other pods only count as objects.
+fn runs(pod: &Value, now: Timestamp) -> bool {
     !matches!(pod.str_at(&["status", "phase"]), Some("Succeeded" | "Failed"))
+        && overdue_after(pod).is_none_or(|end| now <= end)
+}
+
+/// Until when a pod counts that is being deleted: a node that is lost deletes none of its pods, and others
+/// could not take their place otherwise. As upstream, the grace period after the time of the deletion, which
+/// itself is a grace period after the request.
+pub(crate) fn overdue_after(pod: &Value) -> Option<Timestamp> {
+    let deletion = Timestamp::parse(pod.str_at(&["metadata", "deletionTimestamp"])?).ok()?;
+    let grace = pod.at(&["metadata", "deletionGracePeriodSeconds"]).and_then(Value::as_int)?;
+    Some(Timestamp { seconds: deletion.seconds.saturating_add(grace), ..deletion })
 }
 
 /// The requests and limits that a quota requires and that containers lack, as a message.
@@ -242,31 +262,90 @@ pub(super) fn missing_requests(pod: &Value, names: &[&str]) -> Option<String> {
     (!messages.is_empty()).then(|| format!("must specify {}", messages.join("; ")))
 }
 
+/// A term of a quota's scopes.
+#[derive(Clone, Debug)]
+pub(super) struct ScopeTerm<'a> {
+    pub scope: &'a str,
+    pub operator: &'a str,
+    pub values: Vec<&'a str>,
+}
+
+/// The terms of a quota's scopes, of both fields.
+pub(super) fn scope_terms(quota: &Value) -> Vec<ScopeTerm<'_>> {
+    let plain = quota.list_at(&["spec", "scopes"]).iter().filter_map(Value::as_str);
+    let plain = plain.map(|scope| ScopeTerm { scope, operator: "Exists", values: Vec::new() });
+    let selected = quota.list_at(&["spec", "scopeSelector", "matchExpressions"]).iter().map(|term| {
+        let text = |key: &str| term.str_at(&[key]).unwrap_or_default();
+        let values = term.list_at(&["values"]).iter().filter_map(Value::as_str).collect();
+        ScopeTerm { scope: text("scopeName"), operator: text("operator"), values }
+    });
+    plain.chain(selected).collect()
+}
+
 /// Whether an object matches a quota's scopes. Scopes apply to pods, so a quota with scopes applies only to
 /// these and to claims with a volume attributes class.
 pub(crate) fn in_scope(quota: &Value, counted: Counted<'_>, object: &Value) -> bool {
-    let list = |path: &[&str]| quota.list_at(path);
-    let plain = list(&["spec", "scopes"]).iter().filter_map(Value::as_str);
-    let plain = plain.map(|scope| (scope, "Exists", None));
-    let text = |term: &Value, key: &str| term.str_at(&[key]).unwrap_or_default().to_owned();
-    let terms: Vec<_> = list(&["spec", "scopeSelector", "matchExpressions"])
-        .iter()
-        .map(|term| (text(term, "scopeName"), text(term, "operator"), term.get("values").cloned()))
-        .collect();
-    let selected =
-        terms.iter().map(|(scope, operator, values)| (scope.as_str(), operator.as_str(), values.as_ref()));
-    plain.chain(selected).all(|(scope, operator, values)| match counted.builtin() {
-        Some(("", "pods")) => pod_in_scope(object, scope, operator, values),
-        Some(("", "persistentvolumeclaims")) if scope == "VolumeAttributesClass" => {
-            let classes = attributes_classes(object);
-            let matches = |class: Option<&str>| matches_name(scope, operator, values, class);
-            match classes.is_empty() {
-                true => matches(None),
-                false => classes.iter().any(|class| matches(Some(class))),
+    scope_terms(quota).iter().all(|term| term.matches(counted, object))
+}
+
+impl ScopeTerm<'_> {
+    /// Whether an object is in the scope.
+    pub(super) fn matches(&self, counted: Counted<'_>, object: &Value) -> bool {
+        match counted.builtin() {
+            Some(("", "pods")) => self.matches_pod(object),
+            Some(("", "persistentvolumeclaims")) if self.scope == "VolumeAttributesClass" => {
+                let classes = attributes_classes(object);
+                match classes.is_empty() {
+                    true => self.matches_name(None),
+                    false => classes.iter().any(|class| self.matches_name(Some(class))),
+                }
             }
+            _ => false,
         }
-        _ => false,
-    })
+    }
+
+    fn matches_pod(&self, pod: &Value) -> bool {
+        let deadline = pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int);
+        let ends = deadline.is_some_and(|seconds| seconds >= 0);
+        let best_effort = || plinth_kinds::quality_of_service(pod) == "BestEffort";
+        match self.scope {
+            "Terminating" => ends,
+            "NotTerminating" => !ends,
+            "BestEffort" => best_effort(),
+            "NotBestEffort" => !best_effort(),
+            "PriorityClass" => {
+                let class = pod.str_at(&["spec", "priorityClassName"]);
+                self.matches_name(class.filter(|class| !class.is_empty()))
+            }
+            "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
+            _ => false,
+        }
+    }
+
+    fn matches_name(&self, name: Option<&str>) -> bool {
+        let selector = self.selector();
+        selector.is_ok_and(|s| s.matches(|key| name.filter(|_| key == self.scope)))
+    }
+
+    /// The term as a selector of one label.
+    ///
+    /// # Errors
+    /// An operator that is none, or values that do not go with it.
+    pub(super) fn selector(&self) -> Result<LabelSelector, SelectorError> {
+        let values: Vec<Value> = self.values.iter().map(|value| Value::from(*value)).collect();
+        let mut term = Map::new();
+        term.insert("key", self.scope);
+        term.insert("operator", self.operator);
+        term.insert("values", values);
+        LabelSelector::from_object(Some(&tree!({ "matchExpressions": tree!([Value::Object(term)]) })))
+    }
+}
+
+/// As Go prints it, in errors.
+impl std::fmt::Display for ScopeTerm<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{{{} {} [{}]}}", self.scope, self.operator, self.values.join(" "))
+    }
 }
 
 /// The volume attributes classes that a claim asks for, has, or is being changed to. It counts in the scope
@@ -278,35 +357,6 @@ pub(crate) fn attributes_classes(claim: &Value) -> BTreeSet<&str> {
         &["status", "modifyVolumeStatus", "targetVolumeAttributesClassName"],
     ];
     paths.iter().filter_map(|path| claim.str_at(path)).filter(|class| !class.is_empty()).collect()
-}
-
-fn pod_in_scope(pod: &Value, scope: &str, operator: &str, values: Option<&Value>) -> bool {
-    let ends = pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some_and(|s| s >= 0);
-    let best_effort = || plinth_kinds::quality_of_service(pod) == "BestEffort";
-    match scope {
-        "Terminating" => ends,
-        "NotTerminating" => !ends,
-        "BestEffort" => best_effort(),
-        "NotBestEffort" => !best_effort(),
-        "PriorityClass" => {
-            let class = pod.str_at(&["spec", "priorityClassName"]).filter(|class| !class.is_empty());
-            matches_name(scope, operator, values, class)
-        }
-        "CrossNamespacePodAffinity" => has_cross_namespace_affinity(pod),
-        _ => false,
-    }
-}
-
-/// Matches a term of a scope selector, by a label selector over one label.
-fn matches_name(scope: &str, operator: &str, values: Option<&Value>, name: Option<&str>) -> bool {
-    let mut term = Map::new();
-    term.insert("key", scope);
-    term.insert("operator", operator);
-    if let Some(values) = values {
-        term.insert("values", values.clone());
-    }
-    let selector = tree!({ "matchExpressions": tree!([Value::Object(term)]) });
-    LabelSelector::from_object(Some(&selector)).is_ok_and(|s| s.matches(|key| name.filter(|_| key == scope)))
 }
 
 fn has_cross_namespace_affinity(pod: &Value) -> bool {
@@ -357,6 +407,12 @@ mod tests {
             ("", "pods", r#"{"status":{"phase":"Failed"}}"#, "count/pods=1"),
             (
                 "",
+                "pods",
+                r#"{"spec":{"overhead":{"cpu":"250m","memory":"1Mi"},"containers":[{"resources":{"limits":{"cpu":"1"}}}]}}"#,
+                "count/pods=1,cpu=250m,limits.cpu=1250m,memory=1Mi,pods=1,requests.cpu=250m,requests.memory=1Mi",
+            ),
+            (
+                "",
                 "services",
                 r#"{"spec":{"type":"NodePort","ports":[{},{}]}}"#,
                 "count/services=1,services=1,services.loadbalancers=0,services.nodeports=2",
@@ -374,6 +430,12 @@ mod tests {
                 "count/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/persistentvolumeclaims=1,fast.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi",
             ),
             (
+                "",
+                "persistentvolumeclaims",
+                r#"{"spec":{"resources":{"requests":{"storage":"1500m"}}},"status":{"allocatedResources":{"storage":"1.1Ki"}}}"#,
+                "count/persistentvolumeclaims=1,persistentvolumeclaims=1,requests.storage=1127",
+            ),
+            (
                 "resource.k8s.io",
                 "resourceclaims",
                 r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":1}},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
@@ -382,12 +444,15 @@ mod tests {
         ];
         for (group, plural, object, usage) in rows {
             let counted = Counted::of_builtin(group, plural);
-            let used = of(counted, &parse(object));
+            let used = of(counted, &parse(object), Timestamp::ZERO);
             assert_eq!(shown(&used), usage);
             assert!(used.0.keys().all(|name| is_about(counted, name)), "{usage}");
             // A custom resource of that name is different.
             let custom = Counted { is_custom: true, ..counted };
-            assert_eq!(shown(&of(custom, &parse(object))), format!("{}=1", object_count(group, plural)));
+            assert_eq!(
+                shown(&of(custom, &parse(object), Timestamp::ZERO)),
+                format!("{}=1", object_count(group, plural))
+            );
             let about: Vec<&String> = used.0.keys().filter(|name| is_about(custom, name)).collect();
             assert_eq!(about, [&object_count(group, plural)]);
         }
@@ -456,6 +521,20 @@ mod tests {
         }
         let scoped = parse(r#"{"spec":{"scopes":["BestEffort"]}}"#);
         assert!(!in_scope(&scoped, Counted::of_builtin("", "services"), &parse("{}")));
+    }
+
+    #[test]
+    fn a_pod_counts_until_it_is_overdue() {
+        let pods = Counted::of_builtin("", "pods");
+        let used = |metadata: &str, now: &str| {
+            let pod = parse(&format!(r#"{{"metadata":{metadata}}}"#));
+            shown(&of(pods, &pod, Timestamp::parse(now).unwrap()))
+        };
+        let deleted = r#"{"deletionTimestamp":"2026-01-02T03:04:30Z","deletionGracePeriodSeconds":30}"#;
+        assert_eq!(used(deleted, "2026-01-02T03:05:00Z"), "count/pods=1,pods=1");
+        assert_eq!(used(deleted, "2026-01-02T03:05:01Z"), "count/pods=1");
+        let without_grace = r#"{"deletionTimestamp":"2026-01-02T03:04:30Z"}"#;
+        assert_eq!(used(without_grace, "2027-01-02T03:05:01Z"), "count/pods=1,pods=1");
     }
 
     #[test]

@@ -14,23 +14,27 @@
 
 pub(crate) mod review;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plinth_codec::json;
 use plinth_codec::names::qualified_name_errors;
 use plinth_codec::{patch, Value};
+use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use self::review::Answer;
 use super::call::Call;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
+use super::section::decode_section;
 use super::{conversions, matching, mutated};
-use plinth_api::{metadata_text, record_step, timed, ApiError, Layer, Reason};
+use plinth_api::{metadata_text, record_step, timed, ApiError, ConfigKind, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
 use plinth_apiserver::egress::webhook::WebhookError;
+use plinth_apiserver::egress::webhook_credentials::WebhookCredentials;
 use plinth_apiserver::metrics::{Stage, WebhookOutcome};
 use plinth_kinds::policy_environment as environment;
 use plinth_registry::ResourceType;
@@ -38,6 +42,8 @@ use plinth_storage::DerivedCache;
 
 /// Name of the plugin for mutating webhooks.
 pub(super) const MUTATING: &str = "MutatingAdmissionWebhook";
+/// Name of the plugin for validating webhooks.
+pub(super) const VALIDATING: &str = "ValidatingAdmissionWebhook";
 /// Prefixes of audit annotations: whether a webhook changed the object, its patch, and webhooks that failed
 /// open.
 const MUTATION: &str = "mutation.webhook.admission.k8s.io/";
@@ -63,6 +69,50 @@ impl Hooks {
 
 /// The configurations of webhooks.
 pub(super) type Configurations = Arc<DerivedCache<Hooks>>;
+
+/// The section of the plugins' configuration file.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Section {
+    kube_config_file: String,
+    static_manifests_dir: String,
+}
+
+const KIND: ConfigKind =
+    ConfigKind { kind: "WebhookAdmissionConfiguration", versions: &["apiserver.config.k8s.io/v1"] };
+/// The kind before.
+const OLD_KIND: ConfigKind =
+    ConfigKind { kind: "WebhookAdmission", versions: &["apiserver.config.k8s.io/v1alpha1"] };
+
+/// Loads the section of one of the plugins; `None` where it names no kubeconfig.
+///
+/// # Errors
+/// Another kind, unknown members, a kubeconfig that cannot be read.
+pub(super) fn read_section(part: &Value) -> Result<Option<Arc<WebhookCredentials>>, String> {
+    let kind = if part.str_at(&["kind"]) == Some(OLD_KIND.kind) { OLD_KIND } else { KIND };
+    let section: Section = decode_section(part, kind)?;
+    if !section.static_manifests_dir.is_empty() {
+        let why =
+            "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
+        return Err(format!("staticManifestsDir: Forbidden: {why}"));
+    }
+    let file = section.kube_config_file;
+    if file.is_empty() {
+        return Ok(None);
+    }
+    if !Path::new(&file).is_absolute() {
+        return Err(format!("kubeConfigFile: Invalid value: {file:?}: must be an absolute file path"));
+    }
+    let credentials = WebhookCredentials::read(Path::new(&file)).map_err(|error| error.to_string())?;
+    Ok(Some(Arc::new(credentials)))
+}
+
+/// What calls of webhooks are made of. Cheap to clone.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'c> {
+    pub configurations: &'c Configurations,
+    pub credentials: &'c Option<Arc<WebhookCredentials>>,
+}
 
 /// A matching webhook.
 struct Invocation {
@@ -146,13 +196,9 @@ impl Invocation {
 ///
 /// # Errors
 /// The denial of a webhook; 500 when a required one fails.
-pub(super) async fn mutate(
-    call: &Call<'_>,
-    cache: &Configurations,
-    object: &mut Value,
-) -> Result<(), ApiError> {
+pub(super) async fn mutate(call: &Call<'_>, caller: Caller<'_>, object: &mut Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = cache.entries(&server.store).await?;
+    let configurations = caller.configurations.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -179,7 +225,7 @@ pub(super) async fn mutate(
             let place = format!("round_{}_index_{place}", u8::from(second));
             let begun = Instant::now();
             // Boxed because few requests need it and its size would be part of each write's future.
-            let call_result = Box::pin(call_mutating(call, cache, &invocation, object));
+            let call_result = Box::pin(call_mutating(call, caller, &invocation, object));
             let call_result = timed(Layer::MutatingWebhooks, call_result).await;
             call.cx.meter.as_ref().inspect(|meter| meter.spent_waiting(begun.elapsed()));
             let called = (&call_result).into();
@@ -213,13 +259,9 @@ pub(super) async fn mutate(
 ///
 /// # Errors
 /// As [`mutate`].
-pub(super) async fn validate(
-    call: &Call<'_>,
-    cache: &Configurations,
-    object: &Value,
-) -> Result<(), ApiError> {
+pub(super) async fn validate(call: &Call<'_>, caller: Caller<'_>, object: &Value) -> Result<(), ApiError> {
     let server = &call.cx.server;
-    let configurations = cache.entries(&server.store).await?;
+    let configurations = caller.configurations.entries(&server.store).await?;
     if configurations.is_empty() || matching::is_exempt(call) {
         return Ok(());
     }
@@ -240,10 +282,12 @@ pub(super) async fn validate(
             outcomes.push(Ok(()));
             match prepare(call, &invocation, object).await? {
                 Prepared::Call { uid, review } => {
-                    let (server, cache) = (server.clone(), cache.clone());
+                    let (server, configurations) = (server.clone(), caller.configurations.clone());
+                    let credentials = caller.credentials.clone();
                     running.spawn(async move {
                         let begun = Instant::now();
-                        let answer = post(&server, &cache, &invocation, &review).await;
+                        let caller = Caller { configurations: &configurations, credentials: &credentials };
+                        let answer = post(&server, caller, &invocation, &review).await;
                         (place, uid, invocation, answer, begun.elapsed())
                     });
                 }
@@ -400,12 +444,12 @@ async fn prepare(call: &Call<'_>, invocation: &Invocation, object: &Value) -> Re
 /// Calls a mutating webhook; `None` when the call failed and failures are ignored.
 async fn call_mutating(
     call: &Call<'_>,
-    cache: &Configurations,
+    caller: Caller<'_>,
     invocation: &Invocation,
     object: &Value,
 ) -> Result<Option<Answer>, ApiError> {
     let Prepared::Call { uid, review } = prepare(call, invocation, object).await? else { return Ok(None) };
-    let answer = post(&call.cx.server, cache, invocation, &review).await;
+    let answer = post(&call.cx.server, caller, invocation, &review).await;
     apply_failure_policy(call, invocation, answer.and_then(|review| decode(review, &uid, true)))
 }
 
@@ -424,7 +468,7 @@ enum Unanswered {
 /// Sends the request, as soon as it may be sent.
 async fn post(
     server: &Server,
-    cache: &Configurations,
+    caller: Caller<'_>,
     invocation: &Invocation,
     review: &Value,
 ) -> Result<Value, Unanswered> {
@@ -437,11 +481,13 @@ async fn post(
         WebhookError::Busy => Unanswered::NotCalled(invocation.not_called(&error.to_string())),
         error => Unanswered::Failed(format!("failed to call webhook: {error}")),
     };
-    let begun = server.reader.converter.webhooks.begin(&server.store, config, bounds).await;
+    let webhooks = &server.reader.converter.webhooks;
+    let begun = webhooks.begin(&server.store, config, caller.credentials.as_deref(), bounds).await;
     let begun = begun.map_err(unanswered)?;
     // Somebody may have removed it because calls of it wait.
     if begun.has_waited() {
-        let configurations = cache.entries(&server.store).await.map_err(Unanswered::NotCalled)?;
+        let configurations = caller.configurations.entries(&server.store).await;
+        let configurations = configurations.map_err(Unanswered::NotCalled)?;
         if !configurations.iter().any(|(configuration, _)| invocation.is_of(configuration)) {
             let why = "its configuration has changed meanwhile";
             return Err(Unanswered::NotCalled(invocation.not_called(why)));

@@ -100,7 +100,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     let Built { server, source, plugins, advertised, levels } =
         parts.build(&options, engine, &dir, &pki).await?;
     controllers::token_use::start(&server);
-    watch_files(&server, &options, certificates);
+    watch_files(&server, &options, certificates, &plugins);
     controllers::definitions::start(&server).await?;
     controllers::remote_apis::start(&server).await?;
     if let Some(Replica { journal, id, .. }) = &replica {
@@ -383,7 +383,12 @@ fn encryption_options(options: &ServeOptions, dir: &DataDir) -> Result<Encryptio
 }
 
 /// Starts the task that follows files for authentication, authorization and TLS.
-fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<Certificates>) {
+fn watch_files(
+    server: &Arc<Server>,
+    options: &ServeOptions,
+    certificates: Arc<Certificates>,
+    plugins: &Plugins,
+) {
     let metrics = &server.metrics.reloads;
     let mut watched = authn::watched_files(&server.authenticator, &options.authentication, metrics);
     watched.extend(authz::watched_files(&server.authorizer, &options.authorization, metrics));
@@ -399,6 +404,12 @@ fn watch_files(server: &Arc<Server>, options: &ServeOptions, certificates: Arc<C
         server.kubelets.files(),
         move || connecting.kubelets.reload(),
     ));
+    for credentials in plugins.context.settings.webhook_credentials() {
+        let reloaded = credentials.clone();
+        watched.push(WatchedFiles::new("credentials of webhooks", credentials.files(), move || {
+            reloaded.reload()
+        }));
+    }
     server.spawn(reload::watch_files(watched));
 }
 
