@@ -111,8 +111,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut builder = http1::Builder::new();
-    let (sender, connection) =
-        builder.max_buf_size(MOST_BUFFERED).handshake(TokioIo::new(stream)).await?;
+    let (sender, connection) = builder.max_buf_size(MOST_BUFFERED).handshake(TokioIo::new(stream)).await?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "connection to a service ended");
