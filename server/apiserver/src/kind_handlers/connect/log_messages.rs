@@ -24,7 +24,7 @@ const BASE64: &str = "base64.binary.k8s.io";
 /// Most bytes of a log in a message, as upstream.
 const MAX_MESSAGE: usize = 2048;
 
-/// How often bytes are in memory that are being sent: as they came, and in the buffer of the WebSocket.
+/// How often bytes are in memory that are being sent: as received, and in the buffer of the WebSocket.
 const COPIES: usize = 2;
 
 /// Answers the handshake, and starts the task that sends the log to the user if it is valid.
