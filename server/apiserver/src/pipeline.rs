@@ -93,8 +93,8 @@ pub struct ConnectionInfo {
 
 impl ConnectionInfo {
     /// Counts an answer until it is read.
-    fn count(&self, response: Response<Body>, user: Option<&Arc<UserUnread>>) -> Response<Body> {
-        self.unread.count_response(response, user, self.scheduled.streams())
+    fn count(&self, response: Response<Body>, user: Option<&Arc<UserUnread>>, http1: bool) -> Response<Body> {
+        self.unread.count_response(response, user, (self.scheduled.streams(), http1))
     }
 }
 
@@ -106,6 +106,7 @@ pub async fn handle(
 ) -> Response<Body> {
     let received = Instant::now();
     let is_head = request.method() == Method::HEAD;
+    let http1 = request.version() < hyper::Version::HTTP_2;
     let route = parse_route(request.method(), request.uri().path(), request.uri().query());
     let route = match route {
         Ok(route) => route,
@@ -114,14 +115,13 @@ pub async fn handle(
             if is_head {
                 drop_body(&mut refused);
             }
-            return connection.count(refused, None);
+            return connection.count(refused, None, http1);
         }
     };
     let audit_id = audit::id(request.headers());
     let accept = request.headers().get(ACCEPT).cloned();
     let pretty = representation::wants_pretty(&Accepted::JSON, request.uri().query(), request.headers());
     let target = ServedResource::of(server.registry(), &route);
-    let http1 = request.version() < hyper::Version::HTTP_2;
     let _in_flight = (!flow_control::is_long_running(&route))
         .then(|| server.metrics.in_flight(mutates(&route, request.method()), received));
     let described = (request.method(), request.headers(), request.uri().query());
@@ -170,7 +170,7 @@ pub async fn handle(
         Some(meter) => meter.answered(response),
         None => response,
     };
-    connection.count(response, state.unread.as_ref())
+    connection.count(response, state.unread.as_ref(), http1)
 }
 
 /// The connection and the audit ID of a request.

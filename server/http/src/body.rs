@@ -206,6 +206,8 @@ impl HttpBody for Body {
         match self {
             Body::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Body::Counted(answer) => SizeHint::with_exact(answer.remaining() as u64),
+            // An answer that has no body has no length either.
+            Body::Headed(body) if body.body.is_end_stream() => SizeHint::default(),
             Body::Headed(body) => body.body.size_hint(),
             _ => SizeHint::default(),
         }

@@ -29,12 +29,13 @@ impl ConnectionUnread {
         self: &Arc<Self>,
         response: Response<Body>,
         user: Option<&Arc<UserUnread>>,
-        streams: usize,
+        (streams, http1): (usize, bool),
     ) -> Response<Body> {
         let head = bytes_of(response.headers());
         response.map(|body| {
             let body = self.count(body, user, streams);
-            if head < LONG_HEAD {
+            // HTTP/1.1 has one answer at a time, and would announce a body where there is none.
+            if head < LONG_HEAD || (http1 && body.is_end_stream()) {
                 return body;
             }
             match UnreadStream::new(self, user) {

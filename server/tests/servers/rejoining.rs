@@ -161,6 +161,17 @@ fn no_checkpoint_is_written_behind_a_stop() {
     }
 }
 
+/// A checkpoint that was renamed is of the cluster that is in it.
+async fn refuses_a_renamed_checkpoint(checkpoint: &Path, data_dir: &Path) {
+    let renamed = tempfile::tempdir().unwrap();
+    let of_other = format!("plinth-{}-{:020}.checkpoint", "1".repeat(32), 7);
+    std::fs::copy(checkpoint, renamed.path().join(of_other)).unwrap();
+    let checkpoint_dir = Some(renamed.path().to_owned().into());
+    let options = JoinOptions { data_dir: data_dir.to_owned(), checkpoint_dir, ..JoinOptions::default() };
+    let refused = try_join(options).await.unwrap_err().to_string();
+    assert!(refused.contains("not of the one in its name") && !data_dir.exists(), "{refused}");
+}
+
 #[test]
 fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,6 +232,7 @@ fn replicas_begin_from_checkpoints_in_a_directory_while_no_other_runs() {
         assert!(at("1/store.replaced").is_dir());
         first.stop().await.unwrap();
 
+        refuses_a_renamed_checkpoint(&newest, &at("3")).await;
         // A damaged one is not begun from: the join leaves nothing, and a start the store that was there.
         for checkpoint in checkpoints(&kept) {
             let mut bytes = std::fs::read(&checkpoint).unwrap();

@@ -52,6 +52,32 @@ async fn a_quota_is_never_exceeded_and_given_back() {
     assert_eq!(used().await, "1");
 }
 
+/// Two numbers that are more together than a number may be.
+#[tokio::test]
+async fn claims_of_too_many_devices_exceed_a_quota() {
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "devices").await;
+    let claims = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims");
+    let request = |name: &str| {
+        let exactly = json!({"deviceClassName": "dc", "allocationMode": "ExactCount", "count": i64::MAX});
+        json!({"name": name, "exactly": exactly})
+    };
+    let requests = json!({"devices": {"requests": [request("a"), request("b")]}});
+    let claim = |name: &str| json!({"metadata": {"name": name}, "spec": requests});
+    create(&client, &claims, &claim("before")).await;
+    let quotas = format!("/api/v1/namespaces/{namespace}/resourcequotas");
+    let hard = json!({"dc.deviceclass.resource.k8s.io/devices": "5", "count/configmaps": "1"});
+    create(&client, &quotas, &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}})).await;
+    eventually("the controller counts", || async {
+        let quota = send(&client, "GET", &format!("{quotas}/q"), &Value::Null).await;
+        quota.text_at("/status/used/dc.deviceclass.resource.k8s.io~1devices") == "9223372036854775807"
+    })
+    .await;
+    let refused = send(&client, "POST", &claims, &claim("after")).await;
+    assert_eq!(refused.code, 403, "{}", refused.text_at("/message"));
+    assert!(refused.text_at("/message").contains("exceeded quota: q"), "{}", refused.text_at("/message"));
+}
+
 /// A claim counts for each class that it asks for, has, or is being changed to.
 #[tokio::test]
 async fn a_claim_counts_in_the_quotas_of_all_its_classes() {

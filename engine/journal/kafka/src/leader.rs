@@ -55,9 +55,11 @@ impl Quorum {
         }
     }
 
-    /// Others that are needed, so that too few are left to have followed a later leader.
+    /// Others that are needed, so that too few are left to have followed a later leader. One at least where
+    /// there are others: the partition may have been moved to more brokers meanwhile.
     fn needed(&self) -> usize {
-        self.replicas.len().saturating_sub(self.min_in_sync)
+        let others = usize::from(self.replicas.len() > 1);
+        self.replicas.len().saturating_sub(self.min_in_sync).max(others)
     }
 
     /// Adds replicas; whether there were any that were not known.

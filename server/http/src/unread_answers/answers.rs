@@ -1,7 +1,7 @@
 //! What is unread of each user and on each connection, and which connections are closed for it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -21,6 +21,11 @@ pub(super) const YOUNG: Duration = Duration::from_secs(15);
 const LEAST_LATE: Duration = Duration::from_millis(50);
 /// The time over which it is measured how fast an answer is read.
 const MEASURED: Duration = Duration::from_secs(2);
+/// How long it counts that a connection of a user was closed, and of how many users.
+const REMEMBERED: Duration = Duration::from_secs(60);
+const MOST_REMEMBERED: usize = 4096;
+/// As long as this nobody is expected to have read anything.
+const JUST_BEGUN: Duration = Duration::from_millis(100);
 /// How often it is looked for connections to close; with twice the bound; and how often that is logged.
 const LOOKED_FOR: Duration = Duration::from_millis(100);
 const LOOKED_FOR_URGENTLY: Duration = Duration::from_millis(10);
@@ -47,13 +52,20 @@ pub struct UnreadAnswers {
     pub(super) shared: Mutex<SharedByKey<(usize, usize), SharedChunk>>,
     /// Held to add or remove a connection, and to look for those that have waited longest.
     pub(super) connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
+    /// Those of whom a connection was closed lately, the latest last: who connects again is not new.
+    closed_owners: Mutex<VecDeque<Arc<Owner>>>,
     /// When it was looked for some, and when that was logged. Held meanwhile.
     pub(super) looked: Mutex<[Option<Instant>; 2]>,
 }
 
-/// Unread bytes of a user, or of all clients that are not identified; without chunks that several streams
-/// have.
-pub(super) type Owner = AtomicUsize;
+/// A user, or all clients that are not identified.
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    /// What is unread of it, without chunks that several streams have.
+    pub(super) bytes: AtomicUsize,
+    /// When a connection of it was closed last.
+    closed: Mutex<Option<Instant>>,
+}
 
 impl UnreadAnswers {
     /// No more than `most` bytes, or an eighth of the memory that the process may have; twice that for a
@@ -69,6 +81,7 @@ impl UnreadAnswers {
             unidentified: Arc::default(),
             shared: Mutex::default(),
             connections: Mutex::default(),
+            closed_owners: Mutex::default(),
             looked: Mutex::default(),
         })
     }
@@ -127,6 +140,21 @@ impl UnreadAnswers {
         }
     }
 
+    /// A connection of this owner was closed.
+    fn remember(&self, owner: &Arc<Owner>, now: Instant) {
+        let was_closed = owner.closed.lock().replace(now);
+        let mut closed = self.closed_owners.lock();
+        if was_closed.is_none() {
+            closed.push_back(owner.clone());
+        }
+        let is_over = |owner: &Arc<Owner>| owner.was_closed(now).is_none();
+        while closed.len() > MOST_REMEMBERED || closed.front().is_some_and(is_over) {
+            if let Some(owner) = closed.pop_front() {
+                *owner.closed.lock() = None;
+            }
+        }
+    }
+
     /// Closes connections of owners who have more than their share, the largest first, and returns how many.
     fn close_largest(&self, connections: &[Arc<ConnectionUnread>], now: Instant, is_urgent: bool) -> usize {
         let enough = if is_urgent { self.most / 2 * 3 } else { self.most / 4 * 3 };
@@ -138,7 +166,7 @@ impl UnreadAnswers {
         }
         let share = self.most / shares.len().max(1);
         let size = |shares: &HashMap<*const Owner, usize>, owner: &Arc<Owner>| {
-            owner.load(Ordering::Acquire) + shares.get(&Arc::as_ptr(owner)).copied().unwrap_or(0)
+            owner.bytes.load(Ordering::Acquire) + shares.get(&Arc::as_ptr(owner)).copied().unwrap_or(0)
         };
         // Each connection counts for the largest of its owners.
         let mut largest: Vec<(usize, Waiting, &Arc<ConnectionUnread>)> = Vec::new();
@@ -155,10 +183,15 @@ impl UnreadAnswers {
         let mut least = YOUNG;
         loop {
             largest.retain(|(_, waiting, connection)| {
-                let Waiting { owner, late, shared, .. } = waiting;
-                let is_closed = self.remaining() > enough && *late >= least && size(&shares, owner) > share;
+                let Waiting { owner, since, shared, .. } = waiting;
+                let late = match is_urgent {
+                    true => waiting.late(now),
+                    false => now.saturating_duration_since(*since),
+                };
+                let is_closed = self.remaining() > enough && late >= least && size(&shares, owner) > share;
                 if is_closed {
                     connection.close();
+                    self.remember(owner, now);
                     if let Some(all) = shares.get_mut(&Arc::as_ptr(owner)) {
                         *all = all.saturating_sub(*shared);
                     }
@@ -232,10 +265,33 @@ pub(super) struct Waiting {
     pub(super) owner: Arc<Owner>,
     /// Since when the oldest of it does.
     pub(super) since: Instant,
-    /// How late the latest of it is. Where it is not urgent, for how long nothing of it was read.
-    pub(super) late: Duration,
+    /// Since when the oldest of it is there, whether or not some of it was read.
+    begun: Instant,
+    /// Bytes of it that are read in a second.
+    rate: f64,
+    bytes: usize,
     /// Its part of chunks that others may have, too.
     pub(super) shared: usize,
+}
+
+impl Waiting {
+    /// How long it has waited, or how long reading it would take as it was read lately, if that is less. Who
+    /// lost a connection lately has waited for longer, but for what has just begun.
+    fn late(&self, now: Instant) -> Duration {
+        let age = now.saturating_duration_since(self.begun);
+        let lost = self.owner.was_closed(now).filter(|_| age >= JUST_BEGUN);
+        let age = age.saturating_add(lost.map_or(Duration::ZERO, |_| YOUNG));
+        let to_read = Duration::try_from_secs_f64(self.bytes as f64 / self.rate);
+        to_read.map_or(age, |to_read| age.min(to_read))
+    }
+}
+
+impl Owner {
+    /// When a connection of it was closed, if that counts still.
+    fn was_closed(&self, now: Instant) -> Option<Instant> {
+        let closed = *self.closed.lock();
+        closed.filter(|closed| now.saturating_duration_since(*closed) < REMEMBERED)
+    }
 }
 
 impl ConnectionUnread {
@@ -279,9 +335,14 @@ impl ConnectionUnread {
     /// Makes what is not read older.
     #[cfg(test)]
     pub(super) fn age(&self) {
+        self.age_by(YOUNG);
+    }
+
+    #[cfg(test)]
+    pub(super) fn age_by(&self, time: Duration) {
         self.state.lock().unread.values_mut().for_each(|item| {
-            item.since -= YOUNG;
-            item.begun -= YOUNG;
+            item.since -= time;
+            item.begun -= time;
         });
     }
 
@@ -300,17 +361,19 @@ impl ConnectionUnread {
             if bytes + shared == 0 {
                 continue;
             }
-            let late = match is_urgent {
-                true => item.late(now),
-                false => now.saturating_duration_since(*since),
-            };
+            let (begun, rate) = (item.begun, item.rate(now));
             match waiting.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.owner, owner)) {
                 Some(waiting) => {
                     waiting.since = waiting.since.min(*since);
-                    waiting.late = waiting.late.max(late);
+                    waiting.begun = waiting.begun.min(begun);
+                    waiting.rate += rate;
                     waiting.shared += shared;
+                    waiting.bytes += bytes + shared;
                 }
-                None => waiting.push(Waiting { owner: owner.clone(), since: *since, late, shared }),
+                None => {
+                    let (owner, since, bytes) = (owner.clone(), *since, bytes + shared);
+                    waiting.push(Waiting { owner, since, begun, rate, shared, bytes });
+                }
             }
         }
         waiting
@@ -331,12 +394,12 @@ impl ConnectionUnread {
     }
 
     fn add(&self, owner: &Owner, bytes: usize) {
-        owner.fetch_add(bytes, Ordering::AcqRel);
+        owner.bytes.fetch_add(bytes, Ordering::AcqRel);
         self.all.bytes.fetch_add(bytes, Ordering::AcqRel);
     }
 
     fn subtract(&self, owner: &Owner, bytes: usize) {
-        owner.fetch_sub(bytes, Ordering::AcqRel);
+        owner.bytes.fetch_sub(bytes, Ordering::AcqRel);
         self.all.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
@@ -463,21 +526,28 @@ impl Item {
     }
 
     fn read_lately(&self, now: Instant) -> f64 {
-        let halves = now.saturating_duration_since(self.since).div_duration_f64(MEASURED);
-        self.read * (-halves).exp2()
+        self.read * halved(now.saturating_duration_since(self.since))
     }
 
-    /// How long it has waited, or how long reading it would take as it was read lately, if that is less.
-    fn late(&self, now: Instant) -> Duration {
-        let age = now.saturating_duration_since(self.begun);
-        let bytes = (self.bytes + self.part_of_shared()) as f64;
-        let to_read = MEASURED.as_secs_f64() * bytes / self.read_lately(now);
-        Duration::try_from_secs_f64(to_read).map_or(age, |to_read| age.min(to_read))
+    /// Bytes that are read in a second.
+    fn rate(&self, now: Instant) -> f64 {
+        // As much as a byte per second since it began would count now.
+        let counted = 1.0 - halved(now.saturating_duration_since(self.begun));
+        let seconds = MEASURED.as_secs_f64() / std::f64::consts::LN_2 * counted;
+        match seconds > 0.0 {
+            true => self.read_lately(now) / seconds,
+            false => 0.0,
+        }
     }
 
     fn part_of_shared(&self) -> usize {
         self.shared.iter().map(|chunk| chunk.part()).sum()
     }
+}
+
+/// What is left after a time of what counts for a half after [`MEASURED`].
+fn halved(time: Duration) -> f64 {
+    (-time.div_duration_f64(MEASURED)).exp2()
 }
 
 /// The state of a connection that is being closed.

@@ -62,7 +62,7 @@ impl ConnectionUnread {
 
 impl UserUnread {
     fn may_begin(&self, all: &UnreadAnswers) -> bool {
-        let (used, of_owner) = (all.bytes(), self.owner.load(Ordering::Acquire));
+        let (used, of_owner) = (all.bytes(), self.owner.bytes.load(Ordering::Acquire));
         let has_room = used <= all.most / 2 || of_owner <= all.most / 4;
         has_room || (self.bytes.load(Ordering::Acquire) == 0 && self.begun.load(Ordering::Acquire) == 0)
     }

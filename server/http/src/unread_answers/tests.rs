@@ -367,17 +367,19 @@ async fn long_heads_count_until_the_first_chunk_is_sent() {
     let connection = connection(&all);
     let respond = |length: usize, body: Body| {
         let response = Response::builder().header("long", "x".repeat(length)).body(body).unwrap();
-        connection.count_response(response, None, 1).into_body()
+        connection.count_response(response, None, (1, false)).into_body()
     };
     let short = respond(1000, Body::empty());
     assert!(short.is_end_stream() && all.bytes() == 0);
+    let long = Response::builder().header("long", "x".repeat(SIZE)).body(Body::empty()).unwrap();
+    assert!(connection.count_response(long, None, (1, true)).body().is_end_stream());
     for (body, length, expected) in [
-        (Body::empty(), Some(0), vec![Bytes::new()]),
+        (Body::empty(), None, vec![Bytes::new()]),
         (Body::from(vec![7; 10]), Some(10), vec![Bytes::from(vec![7; 10])]),
         (Body::Stream(Box::pin(Chunks(vec![large(), large()]))), None, vec![large(), large()]),
         (Body::Stream(Box::pin(Chunks(vec![]))), None, vec![Bytes::new()]),
     ] {
-        let is_large = length.is_none() && expected[0].len() == SIZE;
+        let is_large = expected[0].len() == SIZE;
         let counted = respond(SIZE, body);
         assert!(all.bytes() >= 2 * SIZE && !counted.is_end_stream());
         assert_eq!(counted.size_hint().exact(), length);
@@ -419,4 +421,45 @@ async fn what_is_read_fast_is_closed_last() {
         }
         assert_eq!(closed, if is_read { 5 } else { 1 });
     }
+}
+
+/// With twice the bound, of users who connect again whenever they are closed.
+#[tokio::test]
+async fn who_was_closed_and_connects_again_is_not_new() {
+    let all = UnreadAnswers::new(Some(16 << 20));
+    let of_all = |sizes: usize| -> Vec<(Arc<ConnectionUnread>, Vec<Body>)> {
+        let one = |n: usize| {
+            let connection = connection(&all);
+            let answers = (0..sizes).map(|_| answer(&connection, &n.to_string())).collect();
+            (connection, answers)
+        };
+        (0..12).map(one).collect()
+    };
+    let first = of_all(3);
+    for (of, _) in &first {
+        age(of);
+    }
+    look_now(&all);
+    let more = connection(&all);
+    let last = answer(&more, "more");
+    let closed = async |connections: &[(Arc<ConnectionUnread>, Vec<Body>)]| {
+        let mut closed = 0;
+        for (of, _) in connections {
+            closed += usize::from(is_closed(of).await);
+        }
+        closed
+    };
+    assert!(closed(&first).await >= 4);
+    drop((first, last));
+    assert_eq!(all.bytes(), 0);
+    // Each has less than one who has just begun to read a list.
+    let reads = connection(&all);
+    let _long = reads.count(Body::from(vec![7; 8 * SIZE]), Some(&reads.of(&user("reader"))), 1);
+    let again = of_all(2);
+    for of in again.iter().map(|(of, _)| of).chain([&reads]) {
+        of.age_by(Duration::from_millis(200));
+    }
+    look_now(&all);
+    let _last = answer(&more, "more");
+    assert!(!is_closed(&reads).await && closed(&again).await > 0);
 }

@@ -156,8 +156,8 @@ fn counted(request: &Value) -> Option<&[Value]> {
 fn sum_cell<'a>(request: &'a Value, member: &str) -> Cell<'a> {
     match counted(request) {
         Some(pools) => {
-            let sum: i64 = pools.iter().filter_map(|pool| int(pool, member)).sum();
-            sum.to_string().into()
+            let numbers = pools.iter().filter_map(|pool| int(pool, member));
+            numbers.fold(0, i64::saturating_add).to_string().into()
         }
         None => "-".into(),
     }

@@ -184,7 +184,8 @@ fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
             *class = number.max(*class);
         }
         for (class, number) in dearest {
-            *devices.entry(class).or_default() += number;
+            let all = devices.entry(class).or_default();
+            *all = all.saturating_add(number);
         }
     }
     let named = devices.into_iter().flat_map(|(class, number)| {
@@ -440,6 +441,12 @@ mod tests {
                 "resourceclaims",
                 r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":1}},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
                 "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=5,h.deviceclass.resource.k8s.io/devices=32,requests.deviceclass.resource.kubernetes.io/g=5,requests.deviceclass.resource.kubernetes.io/h=32",
+            ),
+            (
+                "resource.k8s.io",
+                "resourceclaims",
+                r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":9223372036854775807}},{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":9223372036854775807}}]}}}"#,
+                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=9223372036854775807,requests.deviceclass.resource.kubernetes.io/g=9223372036854775807",
             ),
         ];
         for (group, plural, object, usage) in rows {

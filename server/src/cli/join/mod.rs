@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 use hyper::Method;
+use plinth_journal::record::ClusterId;
 
 use self::by_token::TokenError;
 use super::hidden_token::HiddenToken;
@@ -20,7 +21,7 @@ use crate::bootstrap::{DataDirError, JoiningDir};
 use crate::client::{ClientError, ServerClient};
 use crate::members::{self, peers};
 use crate::replica::checkpoint::{self, UnverifiedError};
-use crate::replica::checkpoint_dir;
+use crate::replica::checkpoint_dir::{self, StoredCheckpoint};
 use crate::replica::download::{download, DownloadError, CHECKPOINT_PATH};
 
 pub(super) use by_token::{authority_of, client_of, JOIN_PATH};
@@ -74,6 +75,8 @@ pub enum JoinError {
     NoCheckpoint(ArchiveLocation),
     #[error("--checkpoint-dir: {0} holds checkpoints of several clusters; move those of the others away")]
     SeveralClusters(ArchiveLocation),
+    #[error("--checkpoint-dir: {checkpoint} is of cluster {cluster}, not of the one in its name")]
+    OtherCluster { checkpoint: ArchiveLocation, cluster: ClusterId },
     #[error(
         "--checkpoint-dir: {0} holds only checkpoints of another history of the cluster: wait for one that the \
          replicas write, or join a running one"
@@ -136,7 +139,7 @@ fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u
     }
     let mut unusable = None;
     for checkpoint in found.iter().take(MAX_TRIED) {
-        match unpack(&archives, &checkpoint.name(), dir) {
+        match unpack(&archives, checkpoint, dir) {
             Ok(ids) => return Ok(ids),
             Err(error) => {
                 eprintln!("note: checkpoint {} cannot be used: {error}", checkpoint.name());
@@ -151,13 +154,23 @@ fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u
     Err(unusable.unwrap_or_else(|| JoinError::NoCheckpoint(checkpoints.clone())))
 }
 
-fn unpack(archives: &Archives, name: &str, dir: &Path) -> Result<BTreeSet<u16>, JoinError> {
-    let ids = checkpoint::unpack(archives.read(name)?, dir).map_err(|source| {
-        let checkpoint = archives.location(name);
+fn unpack(
+    archives: &Archives,
+    checkpoint: &StoredCheckpoint,
+    dir: &Path,
+) -> Result<BTreeSet<u16>, JoinError> {
+    let name = checkpoint.name();
+    let ids = checkpoint::unpack(archives.read(&name)?, dir).map_err(|source| {
+        let checkpoint = archives.location(&name);
         JoinError::Checkpoint { checkpoint, source }
     })?;
     checkpoint::verify(dir)?;
-    Ok(ids)
+    match Identity::read_source(dir)? {
+        Some(source) if source.cluster != checkpoint.cluster => {
+            Err(JoinError::OtherCluster { checkpoint: archives.location(&name), cluster: source.cluster })
+        }
+        _ => Ok(ids),
+    }
 }
 
 fn fill(options: &JoinOptions, dir: &Path) -> Result<Identity, JoinError> {
