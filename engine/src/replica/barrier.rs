@@ -20,6 +20,13 @@ use crate::revision::Revision;
 /// Pause after the journal could not be asked.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 
+/// How long the journal is left alone after its end was answered, for each reader that waited for it, and at
+/// most. As long as these are being served others come, for whom one question is enough; where few wait there
+/// is no pause.
+const PAUSE_PER_READER: Duration = Duration::from_micros(25);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+const FEW_READERS: u32 = 8;
+
 /// A future that resolves when the engine's newest state is at least as new as everything that was committed
 /// when it was made. Returned by [`crate::Engine::read_barrier`].
 #[must_use = "futures do nothing unless awaited"]
@@ -89,7 +96,13 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
             tickets.iter().for_each(|ticket| ticket.answer(Err(Error::from(error.clone()))));
             return Err(Failure::Journal { error });
         }
-        Ok(end) => shared.confirm(tickets, end, losses),
+        Ok(end) => {
+            let pause = pause_after(tickets.len()).filter(|_| block);
+            shared.confirm(tickets, end, losses);
+            if let Some(pause) = pause {
+                shared.rest(pause, Awaited::Nothing);
+            }
+        }
         Err(error) if error.is_transient() => {
             shared.ask_later(tickets);
             if block {
@@ -102,4 +115,22 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
         }
     }
     Ok(true)
+}
+
+/// How long the journal is left alone after an answer for so many readers.
+fn pause_after(readers: usize) -> Option<Duration> {
+    let readers = u32::try_from(readers).unwrap_or(u32::MAX);
+    (readers > FEW_READERS).then(|| PAUSE_PER_READER.saturating_mul(readers).min(LONGEST_PAUSE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_readers_share_a_question() {
+        let pauses = [0, 8, 9, 100, 1000, usize::MAX].map(pause_after);
+        let micros = |micros| Some(Duration::from_micros(micros));
+        assert_eq!(pauses, [None, None, micros(225), micros(2500), micros(5000), micros(5000)]);
+    }
 }

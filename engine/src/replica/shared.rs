@@ -40,7 +40,10 @@ pub(crate) struct Shared {
     /// losses the journal that answers may be another one, or one that has lost records.
     checked_after: AtomicU64,
     state: Mutex<State>,
+    /// Something has changed, other than that a reader waits.
     changed: Condvar,
+    /// A reader waits for whom the end of the journal is to be asked, or the replica ends. One thread waits.
+    asked: Condvar,
 }
 
 /// What may be in the journal though its append has failed.
@@ -112,6 +115,7 @@ impl Shared {
                 failed: None,
             }),
             changed: Condvar::new(),
+            asked: Condvar::new(),
         }
     }
 
@@ -154,6 +158,7 @@ impl Shared {
             state.asking.extend(confirmed.into_values().flatten());
         }
         self.changed.notify_all();
+        self.asked.notify_one();
     }
 
     /// Whether the journal was checked since it was lost: nothing is appended before, and no reader answered.
@@ -330,8 +335,12 @@ impl Shared {
             return ticket.answer(Err(error));
         }
         state.asking.push_back(Arc::clone(ticket));
+        let is_first = state.asking.len() == 1;
         drop(state);
-        self.changed.notify_all();
+        // The thread that asks takes all who wait.
+        if is_first {
+            self.asked.notify_one();
+        }
     }
 
     /// Takes the readers that wait now. When `block`, waits until there are some. None when the replica ends.
@@ -346,7 +355,7 @@ impl Shared {
             if !state.asking.is_empty() || !block {
                 return Some(std::mem::take(&mut state.asking));
             }
-            self.changed.wait(&mut state);
+            self.asked.wait(&mut state);
         }
     }
 
@@ -443,6 +452,7 @@ impl Shared {
         tickets.extend(std::mem::take(&mut state.confirmed).into_values().flatten());
         drop(state);
         self.changed.notify_all();
+        self.asked.notify_one();
         for ticket in tickets {
             ticket.answer(Err(error.clone()));
         }
