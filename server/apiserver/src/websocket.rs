@@ -5,6 +5,7 @@
 //! Upstream: golang.org/x/net/websocket (`server.go`, `hybi.go`), k8s.io/streaming `pkg/httpstream/wsstream`.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tokio_tungstenite::WebSocketStream;
 
-use plinth_http::Body;
+use plinth_http::{Body, HeldBytes, UnreadStream};
 
 /// The only version of the protocol (RFC 6455).
 const VERSION: &str = "13";
@@ -89,6 +90,27 @@ pub(crate) fn refusal(status: StatusCode, why: &'static str) -> Refusal {
     *response.status_mut() = status;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response.into()
+}
+
+/// How often bytes are in memory that are being sent: as they are, and in the buffer of the WebSocket.
+const COPIES: usize = 2;
+
+/// Counts what is being sent, as answers that are not read: when the next messages are polled for, those
+/// before have been sent.
+pub(crate) struct Sending(Option<HeldBytes>);
+
+impl Sending {
+    /// Nothing is counted on a connection that is being closed.
+    pub(crate) fn new(counted: Option<&Arc<UnreadStream>>) -> Sending {
+        Sending(counted.map(UnreadStream::holder))
+    }
+
+    /// The messages that were polled for have so many bytes; none for the end, or where none are there yet.
+    pub(crate) fn set(&mut self, bytes: usize) {
+        if let Some(held) = &mut self.0 {
+            held.set(bytes.saturating_mul(COPIES));
+        }
+    }
 }
 
 /// Sends messages to their end.

@@ -433,19 +433,15 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::auth::{most_at_once, AuthOptions, Credentials, TokenKind};
-    use crate::member::{Limits, Member};
+    use crate::auth::{most_at_once, Credentials};
+    use crate::member::Member;
 
     const SHORT: Duration = Duration::from_millis(200);
 
     /// A store with a user of a password, where requests need a user, and nobody as its client.
     async fn guarded(bcrypt_cost: u32) -> (tempfile::TempDir, Permitted) {
         let dir = tempfile::tempdir().unwrap();
-        let limits =
-            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
-        let tokens = TokenKind::Simple(Duration::from_secs(300));
-        let auth = AuthOptions { tokens, bcrypt_cost, uses_certificates: false };
-        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        let member = Arc::new(Member::of_test(dir.path(), bcrypt_cost));
         let nobody = Permitted { member, credentials: Credentials::default() };
         let user = |name: &str| UserAddRequest {
             name: name.to_owned(),

@@ -157,25 +157,17 @@ fn revocation(engine: &Engine, id: i64) -> Result<Revocation, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
 
     use super::*;
-    use crate::auth::{AuthOptions, TokenKind};
     use crate::kv;
-    use crate::member::Limits;
     use crate::wire::kv::PutRequest;
 
     /// Sixty-four leases of the largest revisions would be held in memory together.
     #[tokio::test(flavor = "multi_thread")]
     async fn leases_are_revoked_as_many_at_once_as_fit() {
         let dir = tempfile::tempdir().unwrap();
-        let limits =
-            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
-        let tokens = TokenKind::Simple(Duration::from_secs(300));
-        let auth = AuthOptions { tokens, bcrypt_cost: 4, uses_certificates: false };
-        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        let member = Arc::new(Member::of_test(dir.path(), 4));
         for lease in 1..=5 {
             grant(&member, lease, 100).await.unwrap();
             let key = format!("key {lease}").into();

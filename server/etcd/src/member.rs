@@ -85,6 +85,16 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// A store of a test in `dir`, with this cost of hashes of passwords.
+    #[cfg(test)]
+    pub(crate) fn of_test(dir: &Path, bcrypt_cost: u32) -> Member {
+        let limits =
+            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
+        let tokens = crate::auth::TokenKind::Simple(std::time::Duration::from_secs(300));
+        let auth = AuthOptions { tokens, bcrypt_cost, uses_certificates: false };
+        Member::open(dir, limits, auth).unwrap()
+    }
+
     /// Opens the store in `dir`, creating it when the directory is missing or empty. Reads from disk.
     ///
     /// # Errors

@@ -380,8 +380,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::auth::{AuthOptions, TokenKind};
-    use crate::member::Limits;
     use crate::wire::auth::{AuthenticateRequest, NameRequest, UserAddRequest, UserRoleRequest};
 
     const SHORT: Duration = Duration::from_millis(200);
@@ -393,11 +391,7 @@ mod tests {
     /// The client of root, where requests need a user, and of another one with the role of root.
     async fn guarded() -> (tempfile::TempDir, Permitted, Permitted) {
         let dir = tempfile::tempdir().unwrap();
-        let limits =
-            Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
-        let tokens = TokenKind::Simple(Duration::from_secs(300));
-        let auth = AuthOptions { tokens, bcrypt_cost: 4, uses_certificates: false };
-        let member = Arc::new(Member::open(dir.path(), limits, auth).unwrap());
+        let member = Arc::new(Member::of_test(dir.path(), 4));
         let nobody = Permitted { member, credentials: Credentials::default() };
         for name in ["root", "other"] {
             let (name, password) = (name.to_owned(), "secret".to_owned());

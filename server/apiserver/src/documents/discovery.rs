@@ -249,7 +249,7 @@ mod tests {
             let busy = tokio::task::spawn_blocking(move || waits.recv());
             tokio::select! {
                 biased;
-                _ = documents.serve(&registry, &["apis"], &request) => panic!("it is generated elsewhere"),
+                _ = documents.serve(&registry, &["apis"], &request) => panic!("another task generates it"),
                 () = std::future::ready(()) => {}
             }
             gone.send(()).unwrap();

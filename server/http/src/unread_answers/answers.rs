@@ -147,7 +147,7 @@ impl UnreadAnswers {
         if was_closed.is_none() {
             closed.push_back(owner.clone());
         }
-        let is_over = |owner: &Arc<Owner>| owner.was_closed(now).is_none();
+        let is_over = |owner: &Arc<Owner>| !owner.was_closed(now);
         while closed.len() > MOST_REMEMBERED || closed.front().is_some_and(is_over) {
             if let Some(owner) = closed.pop_front() {
                 *owner.closed.lock() = None;
@@ -279,18 +279,17 @@ impl Waiting {
     /// lost a connection lately has waited for longer, but for what has just begun.
     fn late(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.begun);
-        let lost = self.owner.was_closed(now).filter(|_| age >= JUST_BEGUN);
-        let age = age.saturating_add(lost.map_or(Duration::ZERO, |_| YOUNG));
+        let has_lost = age >= JUST_BEGUN && self.owner.was_closed(now);
+        let age = if has_lost { age.saturating_add(YOUNG) } else { age };
         let to_read = Duration::try_from_secs_f64(self.bytes as f64 / self.rate);
         to_read.map_or(age, |to_read| age.min(to_read))
     }
 }
 
 impl Owner {
-    /// When a connection of it was closed, if that counts still.
-    fn was_closed(&self, now: Instant) -> Option<Instant> {
-        let closed = *self.closed.lock();
-        closed.filter(|closed| now.saturating_duration_since(*closed) < REMEMBERED)
+    /// Whether a connection of it was closed, and that counts still.
+    fn was_closed(&self, now: Instant) -> bool {
+        self.closed.lock().is_some_and(|closed| now.saturating_duration_since(closed) < REMEMBERED)
     }
 }
 

@@ -13,12 +13,9 @@ use plinth_codec::negotiate::Encoding;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::stream::WatchStream;
-use crate::websocket;
+use crate::websocket::{self, Sending};
 use plinth_api::User;
 use plinth_http::{Body, ChunkStream, Upgrade};
-
-/// How often events are in memory that are being sent: as they are, and in the buffer of the WebSocket.
-const COPIES: usize = 2;
 
 /// Answers the handshake, and starts the task that sends the watch if it is valid.
 pub(super) fn answer(
@@ -34,18 +31,14 @@ pub(super) fn answer(
             if let Some(counted) = &counted {
                 Pin::new(&mut watch).count_in(counted);
             }
-            let mut held = counted.map(|counted| counted.holder());
+            let mut sending = Sending::new(counted.as_ref());
             upgrade.spawn(move |connection| {
                 websocket::send(connection, move |cx| {
                     let batch = watch.poll_events(cx);
-                    // When the next one is polled for, the one before has been sent.
-                    let bytes = match &batch {
-                        Poll::Ready(Some(batch)) => batch.len().saturating_mul(COPIES),
+                    sending.set(match &batch {
+                        Poll::Ready(Some(batch)) => batch.len(),
                         Poll::Ready(None) | Poll::Pending => 0,
-                    };
-                    if let Some(held) = &mut held {
-                        held.set(bytes);
-                    }
+                    });
                     batch.map(|b| b.map(|b| b.into_events().map(move |event| message(encoding, event))))
                 })
             });

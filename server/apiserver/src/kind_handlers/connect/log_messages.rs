@@ -13,7 +13,7 @@ use hyper::{Response, StatusCode};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::egress::forward::ForwardedBody;
-use crate::websocket::{self, Refusal};
+use crate::websocket::{self, Refusal, Sending};
 use plinth_api::User;
 use plinth_http::{Body, ChunkStream, Upgrade};
 
@@ -23,9 +23,6 @@ const BINARY: &str = "binary.k8s.io";
 const BASE64: &str = "base64.binary.k8s.io";
 /// Most bytes of a log in a message, as upstream.
 const MAX_MESSAGE: usize = 2048;
-
-/// How often bytes are in memory that are being sent: as received, and in the buffer of the WebSocket.
-const COPIES: usize = 2;
 
 /// Answers the handshake, and starts the task that sends the log to the user if it is valid.
 pub(super) fn answer(
@@ -40,7 +37,7 @@ pub(super) fn answer(
     };
     let chosen = response.headers().get(hyper::header::SEC_WEBSOCKET_PROTOCOL);
     let is_text = chosen.is_some_and(|protocol| protocol == BASE64);
-    let mut held = upgrade.unread().stream(user).map(|counted| counted.holder());
+    let mut sending = Sending::new(upgrade.unread().stream(user).as_ref());
     upgrade.spawn(move |connection| {
         let mut is_first = true;
         websocket::send(connection, move |cx| {
@@ -48,14 +45,10 @@ pub(super) fn answer(
                 true => Poll::Ready(Some(Bytes::new())),
                 false => poll_log(&mut log, cx),
             };
-            // When the next bytes are polled for, those before have been sent.
-            if let Some(held) = &mut held {
-                let bytes = match &polled {
-                    Poll::Ready(Some(bytes)) => bytes.len().saturating_mul(COPIES),
-                    Poll::Ready(None) | Poll::Pending => 0,
-                };
-                held.set(bytes);
-            }
+            sending.set(match &polled {
+                Poll::Ready(Some(bytes)) => bytes.len(),
+                Poll::Ready(None) | Poll::Pending => 0,
+            });
             polled.map(|bytes| bytes.map(|bytes| messages(bytes, is_text)))
         })
     });
