@@ -8,6 +8,9 @@
 #                   something listens there; kwok's own otherwise
 # and define fail MESSAGE, and credentials USER FILE, which writes a kubeconfig.
 
+# shellcheck source=scripts/lib/ports.sh
+. "${BASH_SOURCE[0]%/*}/ports.sh"
+
 pids=()
 # shellcheck disable=SC2317 # called by a trap
 stop_all() {
@@ -36,13 +39,6 @@ ready() {
     sleep 0.2
   done
   fail "$name does not get ready, see $to/$name.log"
-}
-# A port that nobody listens on.
-free_port() {
-  local port
-  while port=$((RANDOM % 20000 + 20000)); do
-    (exec 3<> "/dev/tcp/127.0.0.1/$port") 2>/dev/null || { printf '%s' "$port"; return; }
-  done
 }
 # component NAME PROGRAM FLAG...
 component() {

@@ -3,12 +3,12 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use http::uri::PathAndQuery;
 use http::Method;
+use plinth_benches::api::server::free_port;
 use plinth_etcd::wire::kv::{
     DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
 };
@@ -47,8 +47,7 @@ fn programs() -> Vec<Program> {
 }
 
 pub(super) fn free_url(scheme: &str) -> String {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
-    format!("{scheme}://127.0.0.1:{port}")
+    format!("{scheme}://127.0.0.1:{}", free_port().expect("a port"))
 }
 
 /// A running server, killed on drop.

@@ -50,8 +50,12 @@ impl Members {
         }
         let dir = TempDir::new().expect("directory");
         let output = journal(kind, "start", dir.path());
-        let url = String::from_utf8(output.stdout).expect("text").trim().to_owned();
-        assert!(output.status.success() && url.starts_with(&format!("{name}://")), "{url}");
+        let url = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if !output.status.success() || !url.starts_with(&format!("{name}://")) {
+            let logs = (0..3).map(|member| dir.path().join(format!("m{member}/log")));
+            let logs: String = logs.filter_map(|log| std::fs::read_to_string(log).ok()).collect();
+            panic!("{url}: {}{logs}", String::from_utf8_lossy(&output.stderr));
+        }
         Some(Members { kind, dir, url })
     }
 

@@ -1,10 +1,10 @@
 //! A real etcd, which `PLINTH_ETCD` names: it answers the same requests as the model does, and so as our
 //! server.
 
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use plinth_benches::api::server::free_port;
 use tempfile::TempDir;
 
 use crate::support::Client;
@@ -17,7 +17,7 @@ pub(crate) struct RealEtcd {
 }
 
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", free_port().unwrap())
 }
 
 impl RealEtcd {

@@ -9,6 +9,7 @@ mod authority;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use authority::Authority;
@@ -61,8 +62,18 @@ pub(crate) fn program() -> Option<PathBuf> {
     program
 }
 
+/// A port that nothing listens on, another one in each call. Outgoing connections do not get these, nor do
+/// the programs that scripts and other tests start.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: std::ops::Range<u32> = 11_000..14_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let count = PORTS.end - PORTS.start;
+    let first = std::process::id().wrapping_mul(61);
+    let mut ports = (0..count).map(|_| {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        u16::try_from(PORTS.start + first.wrapping_add(step) % count).unwrap()
+    });
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 impl Members {
