@@ -123,7 +123,7 @@ pub struct Options {
     /// Connections that the clients share (HTTP/2); with HTTP/1.1 each client has its own.
     #[arg(long, default_value_t = 4)]
     pub connections: usize,
-    /// The protocol to speak.
+    /// Protocol of the connections.
     #[arg(long, value_enum, default_value_t = Protocol::Http2)]
     pub protocol: Protocol,
     /// Seconds that each workload is measured.

@@ -1,5 +1,5 @@
-//! The path of a request, top to bottom: request info, authentication, audit, impersonation, flow control,
-//! authorization, handler, answer.
+//! The path of a request, top to bottom: request info, authentication, audit, impersonation, unread answers,
+//! flow control, authorization, handler, answer.
 
 use std::future::Future;
 use std::net::IpAddr;

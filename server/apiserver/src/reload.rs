@@ -23,6 +23,8 @@ pub struct WatchedFiles {
     files: Vec<PathBuf>,
     fingerprints: Vec<Option<Fingerprint>>,
     apply: Apply,
+    /// The files after a reload, where they are named in one of them.
+    named: Option<Box<dyn Fn() -> Vec<PathBuf> + Send>>,
     metrics: Option<(Arc<ReloadMetrics>, ReloadedConfig)>,
 }
 
@@ -48,7 +50,13 @@ impl WatchedFiles {
         apply: impl Fn() -> Result<(), E> + Send + 'static,
     ) -> WatchedFiles {
         let fingerprints = files.iter().map(|file| fingerprint(file)).collect();
-        WatchedFiles { name, files, fingerprints, apply: Box::new(move || Ok(apply()?)), metrics: None }
+        let apply: Apply = Box::new(move || Ok(apply()?));
+        WatchedFiles { name, files, fingerprints, apply, named: None, metrics: None }
+    }
+
+    /// Follows what this returns after each change, when one of the files names the others.
+    pub fn naming(self, files: impl Fn() -> Vec<PathBuf> + Send + 'static) -> WatchedFiles {
+        WatchedFiles { named: Some(Box::new(files)), ..self }
     }
 
     /// Counts the reloads, as those of this configuration.
@@ -65,6 +73,9 @@ impl WatchedFiles {
         }
         self.fingerprints = now;
         let outcome = (self.apply)();
+        if let Some(named) = &self.named {
+            self.follow(named());
+        }
         if let Some((metrics, config)) = &self.metrics {
             metrics.reloaded(*config, outcome.is_ok());
         }
@@ -77,6 +88,16 @@ impl WatchedFiles {
                 )
             }
         }
+    }
+}
+
+impl WatchedFiles {
+    /// Those that are new may have changed since they were loaded: they are loaded once more.
+    fn follow(&mut self, files: Vec<PathBuf>) {
+        let before = |file: &PathBuf| self.files.iter().position(|known| known == file);
+        let known = |file: &PathBuf| before(file).and_then(|at| self.fingerprints.get(at).copied().flatten());
+        self.fingerprints = files.iter().map(known).collect();
+        self.files = files;
     }
 }
 
@@ -104,6 +125,43 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+
+    #[test]
+    fn files_that_a_changed_file_names_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(path(name), text).unwrap();
+        write("list", "one");
+        write("one", "1");
+        let loaded = Arc::new(parking_lot::Mutex::new(String::new()));
+        let (into, list, root) = (loaded.clone(), path("list"), dir.path().to_owned());
+        let named = move || {
+            let name = std::fs::read_to_string(&list).unwrap();
+            vec![list.clone(), root.join(name)]
+        };
+        let files = named();
+        let load = named.clone();
+        let mut watched = WatchedFiles::new("a", files, move || {
+            std::fs::read_to_string(&load()[1]).map(|text| *into.lock() = text)
+        })
+        .naming(named);
+        let mut look = |expected: &str| {
+            watched.reload_if_changed();
+            watched.reload_if_changed();
+            assert_eq!(*loaded.lock(), expected);
+        };
+        write("one", "11");
+        look("11");
+        write("list", "second");
+        look("11");
+        // It was missing when it was named.
+        write("second", "2");
+        look("2");
+        write("second", "22");
+        look("22");
+        write("one", "111");
+        look("22");
+    }
 
     #[test]
     fn a_change_is_applied_once_and_an_error_waits_for_the_next_change() {

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::idle_frames::IdleFrames;
+use super::unread_answers::ConnectionUnread;
 use crate::header_limits::{LargeHeaderSlots, ReadPhase, RequestHeader};
 
 /// Maximum number of buffered bytes: four TLS records of 16 KiB, which rustls hands to the socket in one
@@ -69,6 +70,8 @@ struct State<S> {
     idle_frames: Option<IdleFrames>,
     /// HTTP/1.1 only: the request header that is being received.
     header: RequestHeader,
+    /// Is given what the stream took.
+    unread: Arc<ConnectionUnread>,
 }
 
 /// Wraps a stream. With HTTP/2, frames that belong to no request are counted. The [`ReadPhase`] must be
@@ -77,6 +80,7 @@ pub fn coalesce_writes<S>(
     stream: S,
     is_http2: bool,
     slots: LargeHeaderSlots,
+    unread: Arc<ConnectionUnread>,
 ) -> (Coalesced<S>, Flusher<S>, ReadPhase) {
     let header = RequestHeader::new(slots);
     let phase = header.phase();
@@ -90,6 +94,7 @@ pub fn coalesce_writes<S>(
         reading_since: None,
         idle_frames,
         header,
+        unread,
     };
     let state = Arc::new(Mutex::new(state));
     (Coalesced { state: state.clone() }, Flusher { state }, phase)
@@ -149,7 +154,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> State<S> {
         while let Some(rest) = self.buffered.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.sent += written,
+                written => {
+                    self.sent += written;
+                    self.unread.is_taken(written);
+                }
             }
         }
         self.sent = 0;
@@ -275,6 +283,12 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use crate::unread_answers::UnreadAnswers;
+
+    fn unread() -> Arc<ConnectionUnread> {
+        UnreadAnswers::new(None).connection()
+    }
+
     /// Counts the writes that reach it.
     struct Counted<S> {
         stream: S,
@@ -312,7 +326,7 @@ mod tests {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let writes = Arc::new(Mutex::new(Vec::new()));
         let counted = Counted { stream: near, writes: writes.clone() };
-        let (mut io, flusher, _) = coalesce_writes(counted, true, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(counted, true, LargeHeaderSlots::default(), unread());
         let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
         let connection = async move {
             for frame in 0..100u8 {
@@ -340,7 +354,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_does_not_read_blocks_the_writer() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default(), unread());
         let written = Arc::new(Mutex::new(0));
         let count = written.clone();
         let connection = async move {
@@ -364,7 +378,7 @@ mod tests {
     async fn a_client_that_only_sends_settings_is_disconnected() {
         for (is_http2, cut) in [(true, true), (false, false)] {
             let (near, mut far) = tokio::io::duplex(64 << 10);
-            let (mut io, flusher, _) = coalesce_writes(near, is_http2, LargeHeaderSlots::default());
+            let (mut io, flusher, _) = coalesce_writes(near, is_http2, LargeHeaderSlots::default(), unread());
             let reading = async move { tokio::io::copy(&mut io, &mut tokio::io::sink()).await };
             let driven = tokio::spawn(drive_connection(reading, flusher, || 0));
             let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(20_000);
@@ -380,7 +394,7 @@ mod tests {
     #[tokio::test]
     async fn after_an_upgrade_flushes_count() {
         let (near, mut far) = tokio::io::duplex(1000);
-        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default());
+        let (mut io, flusher, _) = coalesce_writes(near, false, LargeHeaderSlots::default(), unread());
         let mut io = drive_connection(
             async move {
                 io.write_all(b"switching").await.unwrap();

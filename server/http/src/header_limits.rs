@@ -13,6 +13,9 @@ use std::task::{ready, Context, Poll};
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
+/// Lines of a header over HTTP/1.1, of a request or of what a service answers: a user has hundreds of groups,
+/// each a line. The parser has room for all of them each time.
+pub const MOST_HEADER_LINES: usize = 1000;
 /// Size up to which a header needs no slot, in bytes.
 const SMALL: usize = 16 << 10;
 /// Number of slots for larger headers, each of a megabyte.

@@ -46,7 +46,7 @@ pub use descriptors::{connection_limits, ConnectionLimits};
 pub use detach::{mark_must_complete, DetachOnDrop};
 pub use fair_queuing::{FairScheduler, ScheduledConnection, ScheduledTask, StreamExecutor};
 pub use frames::{FrameHeader, FrameHeaders, PREFACE};
-pub use header_limits::{LargeHeaderSlots, ReadPhase};
+pub use header_limits::{LargeHeaderSlots, ReadPhase, MOST_HEADER_LINES};
 pub use options::HttpOptions;
 pub use paced_response::{
     AbortedResponse, ClientPresence, NextPiece, PacedReader, PieceProducer, ProducerPool, RemoteWaits,

@@ -56,7 +56,7 @@ pub enum ConfigurationError {
         source: std::io::Error,
     },
     /// The file is not a valid configuration.
-    #[error(transparent)]
+    #[error("--admission-control-config-file: {0}")]
     Decode(#[from] ConfigFileError),
     /// A plugin rejects its section.
     #[error("couldn't init admission plugin {plugin:?}: {what}")]
@@ -229,9 +229,9 @@ mod tests {
                 &["ResourceQuota"],
                 Some("couldn't init admission plugin \"ResourceQuota\": limitedResources[0].resource: Required value"),
             ),
-            (of("[{nam: x}]"), &[], Some("DIR/admission.yaml: strict decoding error: unknown field \"plugins[0].nam\"")),
-            ("kind: X".into(), &[], Some("DIR/admission.yaml: no kind \"X\" is registered for version \"\"; expected AdmissionConfiguration of apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1")),
-            ("a: b".into(), &[], Some("DIR/admission.yaml: Object 'Kind' is missing")),
+            (of("[{nam: x}]"), &[], Some("--admission-control-config-file: DIR/admission.yaml: strict decoding error: unknown field \"plugins[0].nam\"")),
+            ("kind: X".into(), &[], Some("--admission-control-config-file: DIR/admission.yaml: no kind \"X\" is registered for version \"\"; expected AdmissionConfiguration of apiserver.config.k8s.io/v1 or apiserver.k8s.io/v1alpha1")),
+            ("a: b".into(), &[], Some("--admission-control-config-file: DIR/admission.yaml: Object 'Kind' is missing")),
             (
                 of("[]"),
                 &["EventRateLimit"],

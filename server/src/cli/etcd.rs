@@ -17,7 +17,7 @@ use plinth_apiserver::private_files;
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,
-    after_help = "Examples:\n  plinth etcd --data-dir ./etcd-data\n  plinth etcd --data-dir ./etcd-data --listen-client-urls https://0.0.0.0:2379 --cert-file server.crt --key-file server.key \\\n    --trusted-ca-file ca.crt --client-cert-auth\n\nServes the services KV, Watch, Lease, Maintenance, Cluster and Auth of etcd 3.6 on one member, and /health, /version\nand /metrics. Flags can be variables of the environment, as of etcd: ETCD_DATA_DIR. Flags of etcd without effect here\nare accepted; those that ask for something else are refused. The directory is one of plinth etcd alone: plinth serve\nrefuses it, and the other way around. SIGTERM stops the server cleanly."
+    after_help = "Examples:\n  plinth etcd --data-dir ./etcd-data\n  plinth etcd --data-dir ./etcd-data --listen-client-urls https://0.0.0.0:2379 --cert-file server.crt --key-file server.key \\\n    --trusted-ca-file ca.crt --client-cert-auth\n\nServes the services KV, Watch, Lease, Maintenance, Cluster, Auth, Lock and Election of etcd 3.6 on one member, and\n/health, /version and /metrics. Flags can be variables of the environment, as of etcd: ETCD_DATA_DIR. Flags of etcd\nwithout effect here are accepted; those that ask for something else are refused. The directory is one of plinth etcd\nalone: plinth serve refuses it, and the other way around. SIGTERM stops the server cleanly."
 )]
 pub struct EtcdCommandOptions {
     /// The options of the server

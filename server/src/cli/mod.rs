@@ -37,6 +37,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::client::ClientError;
+
 pub use config_file::FlagFileError;
 use exit_code::STORAGE_FAILED;
 pub use hidden_token::HiddenToken;
@@ -86,7 +88,7 @@ pub enum CliError {
     Replicas(#[from] replicas::ReplicasError),
     /// The server's status could not be fetched.
     #[error("cannot show the server's status: {0}")]
-    Status(#[source] crate::client::ClientError),
+    Status(#[source] ClientError),
     /// The history of an object was not shown.
     #[error("cannot show the history: {0}")]
     History(#[from] history::HistoryError),
@@ -158,7 +160,14 @@ impl CliError {
             }
             CliError::Join(_) => "Check what is named, then run plinth join again; docs/replication.md has the steps",
             CliError::Token(_) | CliError::Replicas(_) | CliError::Status(_) | CliError::History(_) => {
-                "Check the kubeconfig (--kubeconfig), and that the server runs"
+                match self.client() {
+                    Some(ClientError::Kubeconfig(_)) => "Check the kubeconfig (--kubeconfig)",
+                    Some(ClientError::Refused(status, _)) if matches!(status.as_u16(), 401 | 403) => {
+                        "Check the user of the kubeconfig (--kubeconfig)"
+                    }
+                    Some(ClientError::Refused(..) | ClientError::Write(_)) | None => return None,
+                    Some(_) => "Check the kubeconfig (--kubeconfig), and that the server runs",
+                }
             }
             CliError::Kubeconfig(_) => "Check --data-dir and the other flags, then run plinth kubeconfig again",
             CliError::Completion(_) => "Check the path that is named",
@@ -168,6 +177,17 @@ impl CliError {
             #[cfg(feature = "bench")]
             CliError::Bench(_) => return None,
         })
+    }
+
+    /// Why a server could not be asked, or what it refused.
+    fn client(&self) -> Option<&ClientError> {
+        match self {
+            CliError::Token(token::TokenCommandError::Client(error))
+            | CliError::Replicas(replicas::ReplicasError::Client(error))
+            | CliError::Status(error)
+            | CliError::History(history::HistoryError::Client(error)) => Some(error),
+            _ => None,
+        }
     }
 
     fn of_repair(error: store::StoreError) -> CliError {

@@ -14,7 +14,7 @@ use serde::Deserialize;
 /// The flags of a replica.
 #[derive(Clone, Debug, Default, Args)]
 pub struct JournalOptions {
-    /// Serve as one of several replicas that share this journal: etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX
+    /// Journal that the replicas of a cluster share: etcd://HOST:PORT,HOST:PORT,HOST:PORT/PREFIX
     /// or kafka://HOST:PORT,HOST:PORT,HOST:PORT/TOPIC
     #[arg(long, value_name = "URL")]
     pub journal: Option<String>,

@@ -3,6 +3,7 @@
 //!
 //! Such a server has no address of loopback, so the tests run once more in a network of their own.
 
+use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -12,8 +13,9 @@ use flate2::read::{DeflateDecoder, MultiGzDecoder};
 use flate2::write::{DeflateEncoder, GzEncoder};
 use flate2::Compression;
 use futures::future::join_all;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::CONTENT_LENGTH;
 use hyper::{Method, Request, Response};
 use plinth_benches::api::client::{Call, Protocol, Reply};
 use plinth_tests::https::{HttpsOptions, HttpsServer};
@@ -25,7 +27,7 @@ use tokio::io::AsyncWriteExt;
 use super::upgrade;
 use crate::hostile::http2::{header, PATH};
 use crate::hostile::unread::{all_is_produced, unread_requests, BOUND};
-use crate::hostile::{resident_peak, Target, PATIENCE};
+use crate::hostile::{exchange, resident_peak, Target, PATIENCE};
 
 /// The address of the server, in its network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
@@ -52,7 +54,8 @@ fn is_inside(test: &str) -> bool {
     command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
     let output = command.output().expect("unshare runs");
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && shown.contains("1 passed"), "{shown}");
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && shown.contains("1 passed"), "{shown}{why}");
     false
 }
 
@@ -299,4 +302,86 @@ async fn long_heads_that_nobody_reads_are_bounded() {
     let grown = resident_peak(target.pid).saturating_sub(before);
     assert!(grown < 250 << 20, "{} MiB", grown >> 20);
     drop(held);
+}
+
+/// An answer to HEAD, and one with 204 or 304, has the length that its server gave, or none.
+#[tokio::test]
+async fn answers_without_bodies_get_no_length_of_their_own() {
+    if !is_inside("egress::proxies::answers_without_bodies_get_no_length_of_their_own") {
+        return;
+    }
+    let options = HttpsOptions { address: IpAddr::V4(ADDRESS), ..HttpsOptions::default() };
+    let backend = HttpsServer::start_as(options, |request: Request<Incoming>| async move {
+        let mut words = request.uri().path().trim_matches('/').split('/');
+        let status: u16 = words.next().and_then(|word| word.parse().ok()).expect("a status");
+        let head: usize = words.next().and_then(|word| word.parse().ok()).expect("a length");
+        let mut response = Response::builder().status(status).header("long", "x".repeat(head));
+        if let Some(length) = words.next() {
+            response = response.header(CONTENT_LENGTH, length);
+        }
+        // A body whose length nobody knows before its end.
+        let pieces = futures::stream::empty::<Result<Frame<Bytes>, Infallible>>();
+        response.body(StreamBody::new(pieces)).expect("a response")
+    });
+    let backend = backend.await;
+    let server = TestServer::start(&[]).await;
+    make_targets(&server, backend.port).await;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let mut admin = server.connect(protocol).await;
+        // The lengths of heads on both sides of those that count as unread.
+        for (head, what) in [100, 12_000].into_iter().flat_map(|head| {
+            let heads = [(Method::HEAD, 200, None), (Method::HEAD, 200, Some("17"))];
+            let others = [(Method::GET, 204, None), (Method::GET, 304, None)];
+            heads.into_iter().chain(others).map(move |what| (head, what))
+        }) {
+            let (method, status, length) = what.clone();
+            let mut path = format!("/api/v1/nodes/web/proxy/{status}/{head}");
+            path.extend(length.iter().flat_map(|length| ["/", length]));
+            let answer = admin.call(&Call::new(method, path)).await.expect("an answer");
+            assert_eq!(answer.status, status, "{}", answer.text());
+            let found = answer.headers.get(CONTENT_LENGTH).map(|length| length.to_str().expect("text"));
+            assert_eq!(found, length, "{protocol:?} {what:?} {head}");
+        }
+    }
+}
+
+/// A head may have hundreds of lines: groups of a user in a request, cookies in an answer.
+#[tokio::test]
+async fn heads_may_have_hundreds_of_lines() {
+    if !is_inside("egress::proxies::heads_may_have_hundreds_of_lines") {
+        return;
+    }
+    let options = HttpsOptions { address: IpAddr::V4(ADDRESS), ..HttpsOptions::default() };
+    let backend = HttpsServer::start_as(options, |request: Request<Incoming>| async move {
+        let lines = request.uri().path().trim_matches('/').parse().expect("a number");
+        let mut response = Response::new(Full::<Bytes>::default());
+        for line in 0..lines {
+            response.headers_mut().append("line", line.into());
+        }
+        response
+    });
+    let backend = backend.await;
+    let server = TestServer::start(&[]).await;
+    make_targets(&server, backend.port).await;
+    // Raw: this client takes fewer lines itself.
+    let sent = async |path: &str, lines: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n");
+        let mut stream = server.endpoint().stream(Protocol::Http1).await.expect("TLS stream");
+        String::from_utf8(exchange(&mut stream, request.as_bytes()).await).expect("text")
+    };
+    let answer = sent("/api/v1/nodes/web/proxy/900", "").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\r\nline: 899\r\n"), "{answer}");
+    let answer = sent("/api/v1/nodes/web/proxy/1100", "").await;
+    assert!(answer.starts_with("HTTP/1.1 500") && answer.contains("message head is too large"), "{answer}");
+    let groups = |count: usize| {
+        let groups = (0..count).map(|n| format!("Impersonate-Group: group-{n}\r\n"));
+        format!("Impersonate-User: bob\r\n{}", groups.collect::<String>())
+    };
+    let answer = sent("/api/v1/namespaces", &groups(900)).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 403") && answer.contains("User \\\"bob\\\" cannot list"),
+        "{answer}"
+    );
+    let answer = sent("/api/v1/namespaces", &groups(1100)).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
 }

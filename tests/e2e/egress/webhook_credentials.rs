@@ -105,4 +105,10 @@ async fn webhooks_get_the_credentials_for_their_hosts() {
     write("token", "second, which is longer\n");
     eventually("the renewed token is sent", || async { called().await == by("second, which is longer") })
         .await;
+    // A file that the kubeconfig names since it was changed, and that is written later and renewed.
+    write("validating", r#"{"users": [{"name": "*", "user": {"tokenFile": "other"}}]}"#);
+    for token in ["third", "fourth, which is longer"] {
+        write("other", token);
+        eventually("the other token is sent", || async { called().await == by(token) }).await;
+    }
 }

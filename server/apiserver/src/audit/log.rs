@@ -36,7 +36,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 pub(super) struct Log {
     lines: Sender<Message>,
     bytes: Arc<Semaphore>,
-    /// RotationLimits the number of queued lines.
+    /// Limits the number of queued lines.
     slots: Arc<Semaphore>,
     mode: AuditMode,
     counters: Counters,

@@ -22,6 +22,7 @@ mod webhook;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::atomic::AtomicU8;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -80,8 +81,13 @@ pub fn id(headers: &HeaderMap) -> HeaderValue {
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The policy is invalid.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
+    #[error("--audit-policy-file={path}: {source}")]
+    Policy {
+        /// Path of the file.
+        path: String,
+        /// What is wrong with it.
+        source: PolicyError,
+    },
     /// A flag is invalid.
     #[error(transparent)]
     Flag(#[from] options::AuditFlagError),
@@ -134,7 +140,11 @@ impl Audit {
     /// [`AuditError`].
     pub fn start(options: &AuditOptions, registry: &prometheus::Registry) -> Result<Audit, AuditError> {
         options.check()?;
-        let policy = options.audit_policy_file.as_deref().map(Policy::read).transpose()?;
+        let read = |path: &Path| {
+            Policy::read(path)
+                .map_err(|source| AuditError::Policy { path: path.display().to_string(), source })
+        };
+        let policy = options.audit_policy_file.as_deref().map(read).transpose()?;
         let (path, kubeconfig) = (&options.audit_log_path, &options.audit_webhook_config_file);
         if path.is_none() && kubeconfig.is_none() {
             return Ok(Audit(None));

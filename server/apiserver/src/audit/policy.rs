@@ -110,15 +110,10 @@ pub struct RequestAuditConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
-    #[error("failed to read file path {path:?}: {source}")]
-    Read {
-        /// Path of the file.
-        path: String,
-        /// The error of the system.
-        source: std::io::Error,
-    },
+    #[error("cannot be read: {0}")]
+    Read(#[from] std::io::Error),
     /// The file is not a valid policy.
-    #[error("audit policy: {0}")]
+    #[error("{0}")]
     Invalid(String),
 }
 
@@ -193,9 +188,7 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`].
     pub fn read(path: &Path) -> Result<Policy, PolicyError> {
-        let text = std::fs::read(path)
-            .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
-        Policy::parse(&text)
+        Policy::parse(&std::fs::read(path)?)
     }
 
     /// Parses a policy. Unknown and duplicate fields are ignored with a warning, as upstream does.

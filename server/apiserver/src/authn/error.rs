@@ -81,7 +81,9 @@ pub enum AuthenticationSetupError {
         source: TlsError,
     },
     /// A key file is invalid.
-    #[error(transparent)]
+    #[error(
+        "keys of service accounts (--service-account-key-file, --service-account-signing-key-file): {0}"
+    )]
     Key(#[from] plinth_pki::KeyError),
     /// The token file is invalid.
     #[error(transparent)]

@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use plinth_codec::url::join_host_port;
-use plinth_http::prepare_outgoing_socket;
+use plinth_http::{prepare_outgoing_socket, MOST_HEADER_LINES};
 use rustls::pki_types::ServerName;
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -111,7 +111,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut builder = http1::Builder::new();
-    let (sender, connection) = builder.max_buf_size(MOST_BUFFERED).handshake(TokioIo::new(stream)).await?;
+    builder.max_buf_size(MOST_BUFFERED).max_headers(MOST_HEADER_LINES);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     let task = tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
             tracing::debug!(%error, "connection to a service ended");

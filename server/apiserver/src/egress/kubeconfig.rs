@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hyper::header::HeaderValue;
 use hyper::Uri;
 use plinth_codec::base64_text;
+use serde::de::IgnoredAny;
 use serde::Deserialize;
 
 use super::client::Origin;
@@ -70,6 +71,7 @@ struct Cluster {
     tls_server_name: String,
     certificate_authority: String,
     certificate_authority_data: String,
+    proxy_url: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -84,6 +86,14 @@ struct User {
     token_file: String,
     username: String,
     password: String,
+    // What follows is refused: without it the user would be another one, or none.
+    exec: Option<IgnoredAny>,
+    auth_provider: Option<IgnoredAny>,
+    #[serde(rename = "as")]
+    impersonated: String,
+    as_uid: String,
+    as_groups: Vec<String>,
+    as_user_extra: Option<IgnoredAny>,
 }
 
 /// The current context of a kubeconfig.
@@ -146,18 +156,26 @@ impl Users {
         let read = || {
             let config = parse(path)?;
             let dir = path.parent().unwrap_or(Path::new("."));
-            let (mut by_name, mut files) = (HashMap::new(), vec![path.to_owned()]);
+            let mut by_name = HashMap::new();
             for NamedUser { name, user } in &config.users {
                 let credentials =
                     Credentials::read(user, dir).map_err(|why| format!("user {name:?}: {why}"))?;
                 by_name.insert(name.clone(), Arc::new(credentials));
-                files.extend(named_files(&user.files(), dir));
             }
             let context = config.current();
             let current = context.map(|context| context.user.clone()).unwrap_or_default();
-            Ok(Users { by_name, current, files })
+            Ok(Users { by_name, current, files: config.files_of_users(path) })
         };
         read().map_err(|what| KubeconfigError { path: path.to_owned(), what })
+    }
+
+    /// A kubeconfig and the files that it names for its users, whether or not they can be read.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read; a message of one line.
+    pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>, KubeconfigError> {
+        let config = parse(path).map_err(|what| KubeconfigError { path: path.to_owned(), what })?;
+        Ok(config.files_of_users(path))
     }
 
     /// The user by name.
@@ -187,9 +205,28 @@ impl User {
             ("", &self.token_file),
         ]
     }
+
+    fn not_supported(&self) -> Option<&'static str> {
+        let given = [
+            ("exec", self.exec.is_some()),
+            ("auth-provider", self.auth_provider.is_some()),
+            ("as", !self.impersonated.is_empty()),
+            ("as-uid", !self.as_uid.is_empty()),
+            ("as-groups", !self.as_groups.is_empty()),
+            ("as-user-extra", self.as_user_extra.is_some()),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
 }
 
 impl Config {
+    /// The file, and those that it names for its users.
+    fn files_of_users(&self, path: &Path) -> Vec<PathBuf> {
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let named = self.users.iter().flat_map(|entry| named_files(&entry.user.files(), dir));
+        std::iter::once(path.to_owned()).chain(named).collect()
+    }
+
     fn current(&self) -> Option<&Context> {
         let context = self.contexts.iter().find(|entry| entry.name == self.current_context);
         context.and_then(|entry| entry.context.as_ref())
@@ -216,6 +253,9 @@ fn read(file: &Path) -> Result<Kubeconfig, String> {
     let nobody = User::default();
     let user = config.users.iter().find(|entry| entry.name == context.user);
     let user = user.map_or(&nobody, |entry| &entry.user);
+    if !cluster.proxy_url.is_empty() {
+        return Err("\"proxy-url\" of a cluster is not supported".to_owned());
+    }
     let url = cluster.server.as_str();
     let server: Uri = url.parse().map_err(|_| format!("{url:?} is no URL"))?;
     let tls = match server.scheme_str() {
@@ -254,6 +294,11 @@ fn identity(user: &User, dir: &Path) -> Result<Option<ClientCertificate>, String
 }
 
 fn authorization(user: &User, dir: &Path) -> Result<Option<HeaderValue>, String> {
+    if let Some(what) = user.not_supported() {
+        return Err(format!(
+            "{what:?} of a user is not supported: it needs a token, a tokenFile, a client certificate or a password"
+        ));
+    }
     let given = |text: &'_ String| Some(text.clone()).filter(|text| !text.is_empty());
     // A file may be renewed, so it goes before a token, as for client-go.
     let value = match (given(&user.token_file), given(&user.token), given(&user.username)) {

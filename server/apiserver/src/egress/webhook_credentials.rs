@@ -27,9 +27,9 @@ impl WebhookCredentials {
         Ok(WebhookCredentials { file: file.to_owned(), users: RwLock::new(Users::read(file)?) })
     }
 
-    /// The kubeconfig, and what it names.
+    /// The kubeconfig, and what it names now.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.users.read().files.clone()
+        Users::files_of(&self.file).unwrap_or_else(|_| self.users.read().files.clone())
     }
 
     /// Reads the files again. Calls that have begun keep their credentials.

@@ -24,7 +24,7 @@ use crate::pipeline;
 use plinth_http::{
     coalesce_writes, drive_connection, prepare_socket, wrap_request_body, Body, ConnectionSlot,
     ConnectionUnread, DetachOnDrop, HttpOptions, LargeHeaderSlots, ReadPhase, RequestBody,
-    ScheduledConnection, StreamExecutor, UnbegunRequest, UnreadBody, UpgradeHold,
+    ScheduledConnection, StreamExecutor, UnbegunRequest, UnreadBody, UpgradeHold, MOST_HEADER_LINES,
 };
 
 /// Longest TLS handshake.
@@ -42,9 +42,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const FRAME: u32 = 64 << 10;
 /// Send buffer of one HTTP/2 stream, in bytes.
 const SEND_BUFFER: usize = 256 << 10;
-/// StreamExecutor reset before they were accepted: more end the connection ("rapid reset").
+/// Streams reset before they were accepted: more end the connection ("rapid reset").
 const PENDING_RESETS: usize = 20;
-/// StreamExecutor reset because of protocol errors: more end the connection.
+/// Streams reset because of protocol errors: more end the connection.
 const ERROR_RESETS: usize = 256;
 /// First byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -81,7 +81,7 @@ fn unknown_coding(request: &Request<RequestBody>) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// ConnectionSettings shared by all connections.
+/// Settings shared by all connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionSettings {
     streams: u32,
@@ -115,7 +115,7 @@ pub(super) struct AcceptedConnection {
     pub evicted: oneshot::Receiver<()>,
     /// The client's address.
     pub remote: IpAddr,
-    /// ConnectionSettings shared by all connections.
+    /// Settings shared by all connections.
     pub settings: ConnectionSettings,
     /// The limiter of large request heads.
     pub header_slots: LargeHeaderSlots,
@@ -160,7 +160,12 @@ fn http_builder(
     streams: StreamExecutor,
 ) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(streams);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER).max_buf_size(HEADER_BYTES);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER)
+        .max_buf_size(HEADER_BYTES)
+        .max_headers(MOST_HEADER_LINES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -253,7 +258,7 @@ pub(super) async fn serve(
         scheduled: scheduled.clone(),
         unread: unread_answers.clone(),
     };
-    let (stream, flusher, incoming) = coalesce_writes(stream, is_http2, header_slots);
+    let (stream, flusher, incoming) = coalesce_writes(stream, is_http2, header_slots, unread_answers.clone());
     let mut stopping = server.stopping.clone();
     let goaway = Arc::new(Notify::new());
     let (goaway_sender, connection_scheduled) = (goaway.clone(), scheduled.clone());

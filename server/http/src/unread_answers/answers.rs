@@ -1,7 +1,7 @@
 //! What is unread of each user and on each connection, and which connections are closed for it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -13,19 +13,16 @@ use plinth_api::{User, ANONYMOUS_USER};
 
 use super::super::memory_limit::memory_limit;
 use super::super::shared_by_key::SharedByKey;
+use super::owners::{Owner, Unreading};
+use super::taken::Taken;
 
 /// How long an answer may wait in any case, but for twice the bound.
 pub(super) const YOUNG: Duration = Duration::from_secs(15);
 /// With twice the bound: what waits so long, or would take so long to read, goes first, then what waits half
 /// as long, and so on to this; at last the rest.
 const LEAST_LATE: Duration = Duration::from_millis(50);
-/// The time over which it is measured how fast an answer is read.
-const MEASURED: Duration = Duration::from_secs(2);
-/// How long it counts that a connection of a user was closed, and of how many users.
-const REMEMBERED: Duration = Duration::from_secs(60);
-const MOST_REMEMBERED: usize = 4096;
-/// As long as this nobody is expected to have read anything.
-const JUST_BEGUN: Duration = Duration::from_millis(100);
+/// How late at least is what nobody has seen being read.
+const UNKNOWN: Duration = Duration::from_secs(4);
 /// How often it is looked for connections to close; with twice the bound; and how often that is logged.
 const LOOKED_FOR: Duration = Duration::from_millis(100);
 const LOOKED_FOR_URGENTLY: Duration = Duration::from_millis(10);
@@ -52,19 +49,10 @@ pub struct UnreadAnswers {
     pub(super) shared: Mutex<SharedByKey<(usize, usize), SharedChunk>>,
     /// Held to add or remove a connection, and to look for those that have waited longest.
     pub(super) connections: Mutex<HashMap<u64, Weak<ConnectionUnread>>>,
-    /// Those of whom a connection was closed lately, the latest last: who connects again is not new.
-    closed_owners: Mutex<VecDeque<Arc<Owner>>>,
+    /// Who connects again is not new.
+    unreading: Unreading,
     /// When it was looked for some, and when that was logged. Held meanwhile.
     pub(super) looked: Mutex<[Option<Instant>; 2]>,
-}
-
-/// A user, or all clients that are not identified.
-#[derive(Debug, Default)]
-pub(super) struct Owner {
-    /// What is unread of it, without chunks that several streams have.
-    pub(super) bytes: AtomicUsize,
-    /// When a connection of it was closed last.
-    closed: Mutex<Option<Instant>>,
 }
 
 impl UnreadAnswers {
@@ -81,7 +69,7 @@ impl UnreadAnswers {
             unidentified: Arc::default(),
             shared: Mutex::default(),
             connections: Mutex::default(),
-            closed_owners: Mutex::default(),
+            unreading: Unreading::default(),
             looked: Mutex::default(),
         })
     }
@@ -140,18 +128,10 @@ impl UnreadAnswers {
         }
     }
 
-    /// A connection of this owner was closed.
-    fn remember(&self, owner: &Arc<Owner>, now: Instant) {
-        let was_closed = owner.closed.lock().replace(now);
-        let mut closed = self.closed_owners.lock();
-        if was_closed.is_none() {
-            closed.push_back(owner.clone());
-        }
-        let is_over = |owner: &Arc<Owner>| !owner.was_closed(now);
-        while closed.len() > MOST_REMEMBERED || closed.front().is_some_and(is_over) {
-            if let Some(owner) = closed.pop_front() {
-                *owner.closed.lock() = None;
-            }
+    /// This owner took answers back that it had not read, which counts when memory is short.
+    fn is_taken_back(&self, owner: &Arc<Owner>) {
+        if self.bytes() > self.most / 2 {
+            self.unreading.remember(owner, Instant::now());
         }
     }
 
@@ -191,7 +171,7 @@ impl UnreadAnswers {
                 let is_closed = self.remaining() > enough && late >= least && size(&shares, owner) > share;
                 if is_closed {
                     connection.close();
-                    self.remember(owner, now);
+                    self.unreading.remember(owner, now);
                     if let Some(all) = shares.get_mut(&Arc::as_ptr(owner)) {
                         *all = all.saturating_sub(*shared);
                     }
@@ -226,6 +206,9 @@ struct State {
     /// Oldest first.
     unread: BTreeMap<u64, Item>,
     next: u64,
+    /// Bytes of it that the socket is to take.
+    to_send: usize,
+    taken: Taken,
     is_closed: bool,
     /// What it had of chunks that others may have, too, when it was closed, until that is dropped.
     closing: usize,
@@ -238,9 +221,9 @@ struct Item {
     begun: Instant,
     /// The same, or when some of it was read last.
     since: Instant,
-    /// Bytes that were read until then; what was read [`MEASURED`] before counts for a half, and so on.
-    read: f64,
     bytes: usize,
+    /// Those of them that the socket is to take.
+    to_send: usize,
     /// Chunks that other streams may have, too.
     shared: Vec<Arc<SharedChunk>>,
     owner: Arc<Owner>,
@@ -267,7 +250,7 @@ pub(super) struct Waiting {
     pub(super) since: Instant,
     /// Since when the oldest of it is there, whether or not some of it was read.
     begun: Instant,
-    /// Bytes of it that are read in a second.
+    /// Bytes that are read there in a second.
     rate: f64,
     bytes: usize,
     /// Its part of chunks that others may have, too.
@@ -275,21 +258,13 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// How long it has waited, or how long reading it would take as it was read lately, if that is less. Who
-    /// lost a connection lately has waited for longer, but for what has just begun.
+    /// How long it has waited, or how long reading it would take as was read there lately, if that is less.
+    /// Who did not read lately has waited for longer.
     fn late(&self, now: Instant) -> Duration {
         let age = now.saturating_duration_since(self.begun);
-        let has_lost = age >= JUST_BEGUN && self.owner.was_closed(now);
-        let age = if has_lost { age.saturating_add(YOUNG) } else { age };
+        let age = if self.owner.did_not_read(now) { age.saturating_add(YOUNG) } else { age.max(UNKNOWN) };
         let to_read = Duration::try_from_secs_f64(self.bytes as f64 / self.rate);
         to_read.map_or(age, |to_read| age.min(to_read))
-    }
-}
-
-impl Owner {
-    /// Whether a connection of it was closed, and that counts still.
-    fn was_closed(&self, now: Instant) -> bool {
-        self.closed.lock().is_some_and(|closed| now.saturating_duration_since(closed) < REMEMBERED)
     }
 }
 
@@ -353,6 +328,7 @@ impl ConnectionUnread {
     /// What waits here, by owner; requests that wait for a reader are part of it where it is urgent.
     pub(super) fn waiting(&self, now: Instant, is_urgent: bool) -> Vec<Waiting> {
         let state = self.state.lock();
+        let (rate, is_new) = (state.taken.rate(now), state.taken.is_new(now));
         let mut waiting: Vec<Waiting> = Vec::new();
         let is_reason = |item: &&Item| is_urgent || !item.is_paced;
         for item in state.unread.values().filter(is_reason) {
@@ -360,17 +336,17 @@ impl ConnectionUnread {
             if bytes + shared == 0 {
                 continue;
             }
-            let (begun, rate) = (item.begun, item.rate(now));
+            let begun = item.begun;
             match waiting.iter_mut().find(|waiting| Arc::ptr_eq(&waiting.owner, owner)) {
                 Some(waiting) => {
                     waiting.since = waiting.since.min(*since);
                     waiting.begun = waiting.begun.min(begun);
-                    waiting.rate += rate;
                     waiting.shared += shared;
                     waiting.bytes += bytes + shared;
                 }
                 None => {
                     let (owner, since, bytes) = (owner.clone(), *since, bytes + shared);
+                    let rate = if is_new { rate + owner.rate(now) } else { rate };
                     waiting.push(Waiting { owner, since, begun, rate, shared, bytes });
                 }
             }
@@ -378,11 +354,18 @@ impl ConnectionUnread {
         waiting
     }
 
+    /// The socket took so many bytes.
+    pub(crate) fn is_taken(&self, bytes: usize) {
+        let State { taken, to_send, .. } = &mut *self.state.lock();
+        taken.add(Instant::now(), bytes, *to_send);
+    }
+
     pub(super) fn close(&self) {
         let unread = {
             let mut state = self.state.lock();
             state.is_closed = true;
             let unread = std::mem::take(&mut state.unread);
+            state.to_send = 0;
             let shared = unread.values().map(Item::part_of_shared).sum();
             state.closing += shared;
             self.all.closing.fetch_add(shared, Ordering::AcqRel);
@@ -390,6 +373,13 @@ impl ConnectionUnread {
         };
         unread.into_values().for_each(|item| self.subtract(&item.owner, item.bytes));
         self.closed.notify_one();
+    }
+
+    /// Chunks of so many bytes are gone, read or not.
+    fn are_gone(&self, bytes: usize, owner: &Arc<Owner>) {
+        if bytes > 0 && self.state.lock().taken.are_gone(bytes) {
+            self.all.is_taken_back(owner);
+        }
     }
 
     fn add(&self, owner: &Owner, bytes: usize) {
@@ -405,7 +395,11 @@ impl ConnectionUnread {
 
 impl Drop for ConnectionUnread {
     fn drop(&mut self) {
-        self.all.closing.fetch_sub(self.state.get_mut().closing, Ordering::AcqRel);
+        let state = self.state.get_mut();
+        self.all.closing.fetch_sub(state.closing, Ordering::AcqRel);
+        if let Some((_, user)) = self.first.get() {
+            user.owner.add_taken(state.taken.lately());
+        }
         self.all.connections.lock().remove(&self.number);
     }
 }
@@ -418,12 +412,26 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// `None` on a connection that is being closed.
+    /// Something of so many bytes, of which the socket is to take some. `None` on a connection that is being
+    /// closed.
     pub(super) fn new(
         connection: &Arc<ConnectionUnread>,
-        (bytes, is_paced): (usize, bool),
+        (bytes, to_send): (usize, usize),
         owner: &Arc<Owner>,
     ) -> Option<Entry> {
+        Entry::with(connection, Item::new((bytes, to_send), false, owner))
+    }
+
+    /// A request of so many bytes that waits for its client to read.
+    pub(super) fn paced(
+        connection: &Arc<ConnectionUnread>,
+        bytes: usize,
+        owner: &Arc<Owner>,
+    ) -> Option<Entry> {
+        Entry::with(connection, Item::new((bytes, 0), true, owner))
+    }
+
+    fn with(connection: &Arc<ConnectionUnread>, item: Item) -> Option<Entry> {
         let number = {
             let mut state = connection.state.lock();
             if state.is_closed {
@@ -432,8 +440,9 @@ impl Entry {
             let number = state.next;
             state.next += 1;
             // Counted before somebody may remove it.
-            connection.add(owner, bytes);
-            state.unread.insert(number, Item::new(bytes, is_paced, owner));
+            connection.add(&item.owner, item.bytes);
+            state.to_send += item.to_send;
+            state.unread.insert(number, item);
             number
         };
         connection.all.keep_bound();
@@ -445,21 +454,26 @@ impl Entry {
     }
 
     /// Changes it, if its connection is not being closed.
-    fn change(&self, change: impl FnOnce(&mut Item)) -> Result<(), Closed<'_>> {
+    fn change<T>(&self, change: impl FnOnce(&mut Item) -> T) -> Result<T, Closed<'_>> {
         let mut state = self.connection.state.lock();
-        match state.unread.get_mut(&self.number) {
+        let state_now = &mut *state;
+        match state_now.unread.get_mut(&self.number) {
             Some(item) => {
-                change(item);
-                Ok(())
+                let before = item.to_send;
+                let changed = change(item);
+                state_now.to_send = state_now.to_send + item.to_send - before;
+                Ok(changed)
             }
             None => Err(Closed(state)),
         }
     }
 
-    pub(super) fn add(&self, bytes: usize) {
+    /// Adds so many bytes, of which the socket is to take some.
+    pub(super) fn add(&self, bytes: usize, to_send: usize) {
         let added = self.change(|item| {
             item.begin();
             item.bytes += bytes;
+            item.to_send += to_send;
             self.connection.add(&item.owner, bytes);
         });
         if added.is_ok() {
@@ -468,18 +482,24 @@ impl Entry {
         }
     }
 
-    /// So many bytes were read, of those that count until all are.
-    pub(super) fn is_read(&self, bytes: usize) {
-        let _ = self.change(|item| item.is_read(bytes));
+    /// Some was read, of what counts until all is.
+    pub(super) fn is_read(&self) {
+        let _ = self.change(Item::is_read);
     }
 
-    pub(super) fn remove(&self, bytes: usize) {
+    /// So many bytes are gone, of which the socket was to take some: they are sent, or nobody wants them.
+    pub(super) fn remove(&self, bytes: usize, to_send: usize) {
         // What a closed connection had is removed.
-        let _ = self.change(|item| {
-            item.is_read(bytes);
+        let removed = self.change(|item| {
+            item.is_read();
             item.bytes -= bytes;
+            item.to_send -= to_send;
             self.connection.subtract(&item.owner, bytes);
+            item.owner.clone()
         });
+        if let Ok(owner) = removed {
+            self.connection.are_gone(to_send, &owner);
+        }
     }
 
     /// The stream has a chunk that others may have, too.
@@ -492,7 +512,7 @@ impl Entry {
 
     pub(super) fn remove_shared(&self, chunk: &Arc<SharedChunk>) {
         let removed = self.change(|item| {
-            item.is_read(chunk.part());
+            item.is_read();
             if let Some(at) = item.shared.iter().position(|shared| Arc::ptr_eq(shared, chunk)) {
                 item.shared.swap_remove(at);
             }
@@ -506,10 +526,10 @@ impl Entry {
 }
 
 impl Item {
-    fn new(bytes: usize, is_paced: bool, owner: &Arc<Owner>) -> Item {
+    fn new((bytes, to_send): (usize, usize), is_paced: bool, owner: &Arc<Owner>) -> Item {
         let now = Instant::now();
         let owner = owner.clone();
-        Item { begun: now, since: now, read: 0.0, bytes, shared: Vec::new(), owner, is_paced }
+        Item { begun: now, since: now, bytes, to_send, shared: Vec::new(), owner, is_paced }
     }
 
     /// To be called before something is added.
@@ -519,24 +539,8 @@ impl Item {
         }
     }
 
-    fn is_read(&mut self, bytes: usize) {
-        let now = Instant::now();
-        (self.read, self.since) = (self.read_lately(now) + bytes as f64, now);
-    }
-
-    fn read_lately(&self, now: Instant) -> f64 {
-        self.read * halved(now.saturating_duration_since(self.since))
-    }
-
-    /// Bytes that are read in a second.
-    fn rate(&self, now: Instant) -> f64 {
-        // As much as a byte per second since it began would count now.
-        let counted = 1.0 - halved(now.saturating_duration_since(self.begun));
-        let seconds = MEASURED.as_secs_f64() / std::f64::consts::LN_2 * counted;
-        match seconds > 0.0 {
-            true => self.read_lately(now) / seconds,
-            false => 0.0,
-        }
+    fn is_read(&mut self) {
+        self.since = Instant::now();
     }
 
     fn part_of_shared(&self) -> usize {
@@ -544,19 +548,20 @@ impl Item {
     }
 }
 
-/// What is left after a time of what counts for a half after [`MEASURED`].
-fn halved(time: Duration) -> f64 {
-    (-time.div_duration_f64(MEASURED)).exp2()
-}
-
 /// The state of a connection that is being closed.
 struct Closed<'e>(MutexGuard<'e, State>);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let item = self.connection.state.lock().unread.remove(&self.number);
+        let item = {
+            let mut state = self.connection.state.lock();
+            let item = state.unread.remove(&self.number);
+            state.to_send -= item.as_ref().map_or(0, |item| item.to_send);
+            item
+        };
         if let Some(item) = item {
             self.connection.subtract(&item.owner, item.bytes);
+            self.connection.are_gone(item.to_send, &item.owner);
         }
     }
 }

@@ -9,10 +9,12 @@
 //! - *Bound.* Where a server holds more than it may ([`UnreadAnswers::new`]), connections are closed: those
 //!   of users who have more than their share, the largest first, and of these the connections whose answers
 //!   have waited longest, if that is [`answers::YOUNG`] at least; with twice as much, whatever that is. Then
-//!   those go first whose answers have waited longest, or would take longest to read as fast as they are
-//!   read: many users may have less each than one who reads a long list. How young its answers are, and on
-//!   how many connections, is in a client's hands; so it is the user who counts, and a connection of several
-//!   counts for the one of them who has most. All clients that are anonymous, or not authenticated yet, are
+//!   those go first whose answers have waited longest, or would take longest to read as fast as their
+//!   connection's socket takes them: many users may have less each than one who reads a long list. How young
+//!   its answers are, and on how many connections, is in a client's hands; so it is the user who counts, and
+//!   for a minute it counts that a connection of it was closed, or that it reset requests without reading
+//! their answers. A connection of several users counts for the one of them who has most. All clients that are
+//! anonymous, or not authenticated yet, are
 //!   one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
@@ -26,12 +28,16 @@
 //! | module | subject |
 //! |---|---|
 //! | `answers` | what is unread, by user and connection; who is closed for it |
+//! | `owners` | users, and who of them did not read lately |
 //! | `pace` | requests that wait |
 //! | `stream` | bodies that are streams, and answers that are sent in parts |
+//! | `taken` | what the socket of a connection took: how fast its client reads |
 
 mod answers;
+mod owners;
 mod pace;
 mod stream;
+mod taken;
 
 pub use self::answers::{ConnectionUnread, UnreadAnswers, UserUnread};
 pub(crate) use self::pace::MANY_STREAMS;

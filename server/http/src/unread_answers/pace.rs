@@ -29,8 +29,7 @@ impl ConnectionUnread {
         if self.all.remaining() > self.all.most {
             return None;
         }
-        let paced = (REQUEST + head_bytes(request), true);
-        let _counted = Entry::new(self, paced, &user.owner)?;
+        let _counted = Entry::paced(self, REQUEST + head_bytes(request), &user.owner)?;
         let begins = async {
             // What is read between the check and the wait is remembered by `Notify`.
             while !user.may_begin(&self.all) {
@@ -55,8 +54,7 @@ impl ConnectionUnread {
             return None;
         }
         let owner = self.owner(self.first.get().map(|(_, user)| user));
-        Entry::new(self, (REQUEST + head_bytes(request), false), owner)
-            .map(|_entry| UnbegunRequest { _entry })
+        Entry::new(self, (REQUEST + head_bytes(request), 0), owner).map(|_entry| UnbegunRequest { _entry })
     }
 }
 

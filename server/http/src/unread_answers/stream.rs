@@ -33,7 +33,7 @@ impl UnreadStream {
         user: Option<&Arc<UserUnread>>,
     ) -> Option<Arc<UnreadStream>> {
         let owner = connection.owner(user);
-        let entry = Entry::new(connection, (0, false), owner)?;
+        let entry = Entry::new(connection, (0, 0), owner)?;
         Some(Arc::new(UnreadStream { entry, few: AtomicUsize::new(0) }))
     }
 
@@ -43,23 +43,23 @@ impl UnreadStream {
             let bytes = chunk.len() + FRAME;
             return match OneOfFew::new(self, bytes) {
                 Some(few) => CountedBytes::until_dropped(few, chunk),
-                None => CountedBytes::until_dropped(HeldBytes::new(self, bytes), chunk),
+                None => CountedBytes::until_dropped(HeldBytes::new(self, bytes, chunk.len()), chunk),
             };
         }
         match chunk.is_unique() {
-            true => CountedBytes::until_dropped(HeldBytes::new(self, chunk.len()), chunk),
+            true => CountedBytes::until_dropped(HeldBytes::new(self, chunk.len(), chunk.len()), chunk),
             false => CountedBytes::until_dropped(HeldShare::new(self, &chunk), chunk),
         }
     }
 
     /// Counts the head of its answer, which the connection sends before its first chunk.
     pub(crate) fn head(self: &Arc<Self>, bytes: usize) -> HeldBytes {
-        HeldBytes::new(self, bytes)
+        HeldBytes::new(self, bytes, 0)
     }
 
     /// Counts bytes that are held otherwise than as a chunk.
     pub fn holder(self: &Arc<Self>) -> HeldBytes {
-        HeldBytes::new(self, 0)
+        HeldBytes::new(self, 0, 0)
     }
 }
 
@@ -96,13 +96,14 @@ impl Drop for OneOfFew {
 pub struct HeldBytes {
     stream: Arc<UnreadStream>,
     bytes: usize,
+    /// Those of them that the socket is to take.
+    to_send: usize,
 }
 
 impl HeldBytes {
-    fn new(stream: &Arc<UnreadStream>, bytes: usize) -> HeldBytes {
-        let mut held = HeldBytes { stream: stream.clone(), bytes: 0 };
-        held.set(bytes);
-        held
+    fn new(stream: &Arc<UnreadStream>, bytes: usize, to_send: usize) -> HeldBytes {
+        stream.entry.add(bytes, to_send);
+        HeldBytes { stream: stream.clone(), bytes, to_send }
     }
 
     /// They count until this chunk is dropped.
@@ -110,19 +111,19 @@ impl HeldBytes {
         CountedBytes::until_dropped(self, chunk)
     }
 
-    /// They are so many now.
+    /// They are so many now: others are counted as chunks, or sent.
     pub fn set(&mut self, bytes: usize) {
         let before = std::mem::replace(&mut self.bytes, bytes);
         match bytes >= before {
-            true => self.stream.entry.add(bytes - before),
-            false => self.stream.entry.remove(before - bytes),
+            true => self.stream.entry.add(bytes - before, 0),
+            false => self.stream.entry.remove(before - bytes, 0),
         }
     }
 }
 
 impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.set(0);
+        self.stream.entry.remove(self.bytes, self.to_send);
     }
 }
 
@@ -201,7 +202,7 @@ impl CountedAnswer {
         counted: usize,
     ) -> Option<CountedAnswer> {
         let owner = connection.owner(user);
-        let entry = Arc::new(Entry::new(connection, (counted, false), owner)?);
+        let entry = Arc::new(Entry::new(connection, (counted, bytes.len()), owner)?);
         if let Some(user) = user {
             user.bytes.fetch_add(bytes.len(), Ordering::AcqRel);
         }
@@ -225,7 +226,7 @@ impl CountedAnswer {
             return None;
         }
         let part = self.rest.split_to(PART.min(self.rest.len()));
-        self.entry.is_read(part.len());
+        self.entry.is_read();
         Some(part)
     }
 }

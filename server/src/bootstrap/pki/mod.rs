@@ -56,7 +56,7 @@ const BACKDATE: Duration = Duration::minutes(5);
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// A file cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("cannot read or write {path}: {source}")]
     File {
         /// Path of the file.
         path: PathBuf,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use plinth_api::ApiError;
+use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::flags::duration;
 use plinth_engine::Engine;
@@ -105,10 +105,8 @@ impl Reconciler for Backups {
         // The server's stop waits for it, so that nothing is written behind it.
         let run = self.tasks.spawn_blocking(run).await.map_err(io::Error::other);
         run.and_then(|run: Result<Duration, io::Error>| run).map(Action::RequeueAfter).map_err(|error| {
-            let location = &self.location;
-            ApiError::internal(format!(
-                "scheduled backup to {location} failed: {error}; check free space and permissions there"
-            ))
+            let why = format!("scheduled backup failed: {error}; check free space and permissions there");
+            ApiError::new(500, Reason::InternalError, why)
         })
     }
 }

@@ -406,9 +406,10 @@ fn watch_files(
     ));
     for credentials in plugins.context.settings.webhook_credentials() {
         let reloaded = credentials.clone();
-        watched.push(WatchedFiles::new("credentials of webhooks", credentials.files(), move || {
-            reloaded.reload()
-        }));
+        let files =
+            WatchedFiles::new("credentials of webhooks", credentials.files(), move || reloaded.reload());
+        let named = credentials.clone();
+        watched.push(files.naming(move || named.files()));
     }
     server.spawn(reload::watch_files(watched));
 }

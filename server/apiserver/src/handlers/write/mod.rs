@@ -44,7 +44,7 @@ pub(super) trait ShownAs: Send + Sync {
     /// The object as the subresource shows it.
     fn show(&self, object: &Value) -> Result<Value, ApiError>;
 
-    /// Takes over what admission has made of it.
+    /// Applies what admission has made of it.
     fn store(&self, shown: Value, object: &mut Value) -> Result<(), ApiError>;
 }
 

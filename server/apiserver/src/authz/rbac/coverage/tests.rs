@@ -134,7 +134,7 @@ fn repeated_values_are_one_beyond_ordinary_sizes() {
 
 #[test]
 fn steps_and_reported_text_are_bounded() {
-    // HeldRules rules that differ in every list: little is decided once for many values.
+    // Held rules that differ in every list: little is decided once for many values.
     let random = |seed: usize, prefix: &str| -> Vec<SmolStr> {
         let keep = |i: &usize| (i * 2_654_435_761 + seed * 40_503) % 1009 < 504;
         (0..60).filter(keep).map(|i| smol_str::format_smolstr!("{prefix}{i}")).collect()
