@@ -204,6 +204,16 @@ impl Error {
         Error::Rocks { source }
     }
 
+    /// Whether it is for want of room on the disk or in the quota, also where the outcome is unknown for it.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Error::OutOfSpace { .. } => true,
+            Error::OutcomeUnknown { message } => is_out_of_space(message),
+            Error::Rocks { source } => is_out_of_space(source.as_ref()),
+            _ => false,
+        }
+    }
+
     /// Converts the error to [`Error::OutcomeUnknown`].
     pub(crate) fn into_unknown_outcome(self) -> Error {
         match self {

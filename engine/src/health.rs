@@ -35,6 +35,13 @@ pub enum Failure {
         /// The error of the write.
         message: String,
     },
+    /// A write failed for want of room, and is not to be tried again: a replica does not skip a record, and
+    /// RocksDB takes no more writes after an exceeded quota.
+    #[error("the disk or quota of the data directory is full: {message}")]
+    OutOfSpace {
+        /// The system's message.
+        message: String,
+    },
     /// The data directory was moved or replaced while it was in use. What was acknowledged is in the
     /// directory that was moved.
     #[error("the data directory was moved or replaced while it was in use: {message}")]
@@ -79,6 +86,17 @@ pub enum Failure {
         /// The panic's message.
         message: String,
     },
+}
+
+impl Failure {
+    /// That of a write that has failed.
+    pub(crate) fn of_write(error: &Error) -> Failure {
+        let message = error.cause();
+        match error.is_out_of_space() {
+            true => Failure::OutOfSpace { message },
+            false => Failure::Write { message },
+        }
+    }
 }
 
 /// A condition that an operator should know of and that is not returned to any caller as an error.
@@ -150,6 +168,35 @@ pub enum Warning {
         /// The other one.
         theirs: Hash,
     },
+}
+
+impl Warning {
+    /// What an operator can do about it, for a log line: beside what the warning's own text names.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Warning::Maintenance { error } if error.is_out_of_space() => {
+                "free some space on the file system of the data directory, or raise its quota"
+            }
+            Warning::Maintenance { error } if error.is_system_failure() => "check the disk and the kernel's log",
+            Warning::DamagedDeadline { .. }
+            | Warning::Maintenance { error: Error::Corrupt { .. } | Error::Rocks { .. } } => {
+                "stop the server and run \"plinth verify\", which reports what is damaged"
+            }
+            Warning::Maintenance { .. } => "nothing has to be done unless it is reported again",
+            Warning::WatermarkLost { .. } => {
+                "find out what has removed the file; where others were lost with it, restore a backup"
+            }
+            Warning::JournalRefuses { .. } => {
+                "correct that at the journal; after a change of what --journal-config names, restart the server"
+            }
+            Warning::JournalAway { .. } => {
+                "check the members of the journal, the addresses in --journal, the network between, and that \
+                 certificateAuthorityFile is set in --journal-config if the members speak TLS, and not otherwise"
+            }
+            Warning::SuspectMember { .. } => "nothing is damaged in the data directory",
+            Warning::Differs { .. } => "the replica that stops logs what to do with it",
+        }
+    }
 }
 
 /// The handler of warnings.
@@ -363,6 +410,22 @@ mod tests {
         assert_eq!(health.disk_wait(), None);
         health.disk_wait_begins(before);
         assert!(health.disk_wait().is_some(), "at the very moment of its creation");
+    }
+
+    #[test]
+    fn a_full_disk_is_distinguished_from_damage() {
+        let full = || "IO error: No space left on device".to_owned();
+        for error in [Error::OutOfSpace { message: full() }, Error::OutcomeUnknown { message: full() }] {
+            assert_eq!(Failure::of_write(&error), Failure::OutOfSpace { message: full() });
+            assert!(Warning::Maintenance { error }.advice().contains("free some space"));
+        }
+        let other = Error::OutcomeUnknown { message: "IO error: Input/output error".to_owned() };
+        assert!(matches!(Failure::of_write(&other), Failure::Write { .. }));
+        let key = Bytes::from("key");
+        let error = Error::Corrupt { key, revision: Revision::new(1), reason: "checksum" };
+        assert!(Warning::Maintenance { error }.advice().contains("plinth verify"));
+        let away = Warning::JournalAway { message: "no route".to_owned() };
+        assert!(away.advice().contains("--journal") && !away.advice().contains("verify"));
     }
 
     #[test]

@@ -76,7 +76,10 @@ impl MaintenanceTasks {
                 Err(error) => {
                     schedule.retry = Some(Instant::now() + RETRY_DELAY);
                     let text = error.to_string();
-                    if !matches!(error, Error::Poisoned { .. }) && reported.as_ref() != Some(&text) {
+                    // Of an engine that has failed, which is reported with its own reason.
+                    let is_consequence =
+                        matches!(error, Error::Poisoned { .. } | Error::OutcomeUnknown { .. });
+                    if !is_consequence && reported.as_ref() != Some(&text) {
                         self.warn.warn(&Warning::Maintenance { error: error.clone() });
                         reported = Some(text);
                     }

@@ -54,6 +54,6 @@ pub use founding::Founding;
 pub use journal::{Entry, Journal, Reader};
 pub use position::Position;
 pub use problem::Problem;
-pub use review::{Opinion, Review};
+pub use review::{outcome_of_append, Opinion, Review};
 pub use tail::{Tail, TailReader, LAG};
 pub use varint::{put_varint, take_varint};

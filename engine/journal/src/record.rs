@@ -48,6 +48,10 @@ pub const CLOSED: u8 = u8::MAX;
 /// Bytes of the largest record that is encoded or decoded.
 pub const MAX_BYTES: usize = 24 << 20;
 
+/// A journal that takes no records of so many bytes is of no use: what a server writes at its start is to
+/// fit.
+pub const LEAST_LIMIT: usize = 64 << 10;
+
 /// Bytes before the body.
 pub const HEADER_BYTES: usize = 80;
 

@@ -114,14 +114,7 @@ impl Review {
     /// Those of the call, and [`Error::Unavailable`] in the place of an answer, and of an error that is for
     /// good.
     pub fn outcome<T>(&self, given_up: u64, outcome: Result<T>) -> Result<T> {
-        match outcome {
-            Err(error) if error.is_transient() => Err(error),
-            _ if self.given_up() != given_up => {
-                let message = "what was taken for the journal was given up during the call".to_owned();
-                Err(Error::Unavailable { message })
-            }
-            outcome => outcome,
-        }
+        outcome_of_call(self.given_up() != given_up, outcome)
     }
 
     /// The same for an append: one that was answered may be in either journal, one that was refused is in
@@ -130,17 +123,37 @@ impl Review {
     /// # Errors
     /// Those of the append, and [`Error::OutcomeUnknown`] in the place of a position.
     pub fn outcome_of_append<T>(&self, given_up: u64, outcome: Result<T>) -> Result<T> {
-        let is_made = outcome.is_ok();
-        self.outcome(given_up, outcome).map_err(|error| match error {
-            Error::Unavailable { message } if is_made => Error::OutcomeUnknown { message },
-            error => error,
-        })
+        outcome_of_append(self.given_up() != given_up, outcome)
     }
 
     /// Makes the next check ask, as if the time for it had come.
     pub fn make_due(&self) {
         self.state.lock().asked = None;
     }
+}
+
+fn outcome_of_call<T>(is_given_up: bool, outcome: Result<T>) -> Result<T> {
+    match outcome {
+        Err(error) if error.is_transient() => Err(error),
+        _ if is_given_up => {
+            let message = "what was taken for the journal was given up during the call".to_owned();
+            Err(Error::Unavailable { message })
+        }
+        outcome => outcome,
+    }
+}
+
+/// The outcome of an append where what was taken for the journal at its beginning may have been given up:
+/// [`Review::outcome_of_append`] for a caller that has counted that itself, from before the call began.
+///
+/// # Errors
+/// As there.
+pub fn outcome_of_append<T>(is_given_up: bool, outcome: Result<T>) -> Result<T> {
+    let is_made = outcome.is_ok();
+    outcome_of_call(is_given_up, outcome).map_err(|error| match error {
+        Error::Unavailable { message } if is_made => Error::OutcomeUnknown { message },
+        error => error,
+    })
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl Writer {
             let marked = self.watermark.mark();
             self.store.health().disk_wait_ends();
             if let Err(error) = marked {
-                self.store.health().fail(Failure::Write { message: error.cause() });
+                self.store.health().fail(Failure::of_write(&error));
             }
         }
     }
@@ -86,9 +86,9 @@ impl Writer {
             }
             Err(error) => {
                 self.metrics.failed_groups.add(1);
-                if let Error::OutcomeUnknown { message } = &error {
+                if matches!(error, Error::OutcomeUnknown { .. }) {
                     // It is unknown how much of the group is on disk: no more writes on top of that.
-                    self.store.health().fail(Failure::Write { message: message.clone() });
+                    self.store.health().fail(Failure::of_write(&error));
                 }
                 // The builder is notified first: a retry that follows the answer must not be built on the
                 // group that failed.
@@ -170,8 +170,8 @@ impl Writer {
             self.store.health().disk_wait_begins(Instant::now());
             let synced = self.sync_log();
             self.store.health().disk_wait_ends();
-            if let Err(Error::OutcomeUnknown { message }) = synced {
-                self.store.health().fail(Failure::Write { message });
+            if let Err(error @ Error::OutcomeUnknown { .. }) = synced {
+                self.store.health().fail(Failure::of_write(&error));
             }
         }
     }

@@ -99,7 +99,7 @@ impl Applier {
         let is_valid = Self::begins_or_continues(&mut applied, &record);
         if is_valid {
             self.perform(record.body, (replica, record.clock_ms), &mut applied, &mut effect)
-                .map_err(|error| Failure::Write { message: error.to_string() })?;
+                .map_err(|error| Failure::of_write(&error))?;
         }
         let Effect { mut group, results, floor } = effect;
         applied.anchor.position = position;
@@ -120,7 +120,7 @@ impl Applier {
         // Before its deadlines are published: they count from its time.
         let ahead = self.time.reach(applied.time_ms);
         let written = self.writer.lock().write_applied(group);
-        written.map_err(|error| Failure::Write { message: error.to_string() })?;
+        written.map_err(|error| Failure::of_write(&error))?;
         self.state.written(number, keys);
         if ahead >= NOTICED_JUMP {
             // Others may have passed.

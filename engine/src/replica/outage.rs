@@ -58,7 +58,9 @@ impl Outage {
         }
         self.failed[call as usize] = Some(Instant::now());
         let since = *self.since[call as usize].get_or_insert_with(Instant::now);
-        let is_long = !self.is_warned && since.elapsed() >= LONG_SILENCE;
+        // What refuses does answer, and is reported with its reason.
+        let is_silent = error.refusal().is_none();
+        let is_long = is_silent && !self.is_warned && since.elapsed() >= LONG_SILENCE;
         self.is_warned |= is_long;
         self.last = Some(error.to_string());
         if let Some(message) = error.refusal().filter(|_| is_new) {
@@ -80,5 +82,23 @@ impl Outage {
     /// For how long the journal has not answered.
     pub(crate) fn silence(&self) -> Option<Duration> {
         self.since.iter().flatten().map(Instant::elapsed).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_refuses_is_not_reported_as_silent() {
+        let Some(long_ago) = Instant::now().checked_sub(LONG_SILENCE) else { return };
+        let denied = JournalError::Denied { message: "no right".to_owned() };
+        let away = JournalError::Unavailable { message: "no route".to_owned() };
+        let mut outage = Outage::default();
+        assert!(matches!(outage.failed(Call::Append, &denied), Some(Warning::JournalRefuses { .. })));
+        outage.since = [Some(long_ago); 2];
+        assert!(outage.failed(Call::Append, &denied).is_none(), "it was reported with its reason");
+        assert!(matches!(outage.failed(Call::Append, &away), Some(Warning::JournalAway { .. })));
+        assert!(outage.failed(Call::Append, &away).is_none(), "once");
     }
 }

@@ -17,7 +17,7 @@ use plinth_journal::record::{
     self, Body, ClusterId, ConditionRecord, OperationRecord, ProposalRecord, Record, Session,
     TransactionRecord,
 };
-use plinth_journal::{Error as JournalError, Journal, Position};
+use plinth_journal::{outcome_of_append, Error as JournalError, Journal, Position};
 
 use crate::clock::Timeline;
 use crate::commit::queue::{CommitQueue, Task, Work};
@@ -516,16 +516,24 @@ struct Appender {
 impl Appender {
     /// Appends a record. A journal that was lost is not written to before it was checked.
     ///
+    /// Between that and the first step of the journal another thread may give up what was checked and find
+    /// the next one, which gets the record unchecked, as one does that takes its place while the record is on
+    /// its way. What it answers is no outcome, neither a position nor a limit: the record is appended once
+    /// more when the journal was checked, and is void there if it was the same one. Callers are answered by
+    /// what this replica applies alone (`engine/tests/replicas_interleaved.rs` has each order of the steps).
+    ///
     /// # Errors
     /// Those of [`Journal::append`], and [`JournalError::Unavailable`] where it was not checked.
     fn append(&mut self, bytes: Bytes) -> Result<Position, JournalError> {
         self.pause = None;
+        let given_up = self.journal.given_up();
         if !self.shared.is_checked() {
             let message = "it was lost, and is not known yet to have what was applied last".to_owned();
             return Err(JournalError::Unavailable { message });
         }
         let started = Instant::now();
         let appended = self.journal.append(bytes);
+        let appended = outcome_of_append(self.journal.given_up() != given_up, appended);
         self.shared.heard(Call::Append, appended.as_ref().err());
         if appended.is_ok() {
             self.shared.append_time.record(started.elapsed());

@@ -167,7 +167,10 @@ impl Shared {
     }
 
     /// Trims the journal, once it is known to be the one that was applied. While appends fail it is lost, and
-    /// found again, several times a second.
+    /// found again, several times a second. Where it is given up and the next one found between the last look
+    /// at that and the first step of the journal, it is the next one that is trimmed: the right one has what
+    /// was applied here, so that position is right for it, and of one that was put back each replica that
+    /// lacks something takes a checkpoint of another one.
     ///
     /// # Errors
     /// Those of [`Journal::trim`].

@@ -355,7 +355,7 @@ impl Store {
             self.reserve.release();
         }
         if !is_full || error.is_quota_exceeded() {
-            self.health.fail(Failure::Write { message: error.cause() });
+            self.health.fail(Failure::of_write(&error));
         }
         error
     }

@@ -284,6 +284,17 @@ impl ApiError {
         error
     }
 
+    /// 504 for a write that may have been made, and may be made later. kube-apiserver answers so when its own
+    /// deadline ends a write; with etcd's error for it (`etcdserver: request timed out`) it answers 500 with
+    /// no reason, by which no client knows what it means. No Retry-After: clients that follow it could do the
+    /// same thing twice.
+    fn unknown_outcome(error: &EngineError) -> ApiError {
+        let message = format!("Timeout: {error}; read the object before trying again");
+        let mut error = ApiError::new(504, Reason::Timeout, message);
+        error.details = Some(Box::default());
+        error
+    }
+
     /// 503 of a replica whose journal does not answer, or refuses, for that reason.
     pub fn journal_unavailable(refusal: Option<&str>) -> ApiError {
         let problem = match refusal {
@@ -423,10 +434,7 @@ impl From<EngineError> for ApiError {
             error @ EngineError::TooLarge { .. } => {
                 ApiError::new(413, Reason::RequestEntityTooLarge, format!("Request entity too large: {error}"))
             }
-            // No Retry-After: clients that follow it could do the same thing twice.
-            error @ EngineError::OutcomeUnknown { .. } => {
-                ApiError::internal(format!("{error}; read the object before trying again"))
-            }
+            error @ EngineError::OutcomeUnknown { .. } => ApiError::unknown_outcome(&error),
             other => ApiError::internal(other),
         }
     }
@@ -452,7 +460,7 @@ mod tests {
         for (error, code, retry) in [
             (EngineError::OutOfSpace { message: cause() }, 503, true),
             (EngineError::Poisoned { message: cause() }, 503, true),
-            (EngineError::OutcomeUnknown { message: cause() }, 500, false),
+            (EngineError::OutcomeUnknown { message: cause() }, 504, false),
         ] {
             let answer = ApiError::from(error.clone());
             let message = answer.message;

@@ -107,10 +107,7 @@ impl Member {
             .max_transaction(MAX_TRANSACTION.max(limits.request_bytes.saturating_mul(2)), MAX_CHANGES)
             .queue_bytes(64 << 20)
             .on_warning(|warning| {
-                tracing::warn!(
-                    error = %warning,
-                    "storage engine needs attention; \"plinth verify\" reports what is damaged"
-                );
+                tracing::warn!(error = %warning, "storage engine needs attention: {}", warning.advice());
             });
         let engine = Engine::open(options)?;
         for dropped in engine.dropped() {

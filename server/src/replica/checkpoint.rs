@@ -10,6 +10,7 @@
 //! | `store/*` | a checkpoint of the store, with its position in the journal |
 //! | `complete` | SHA-256 of the names and contents before it: nothing is missing, and nothing was changed |
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -245,6 +246,32 @@ pub fn remove_leftovers(dir: &Path) -> io::Result<()> {
 /// # Errors
 /// When it is incomplete or holds what no replica writes, and when a file cannot be written.
 pub fn unpack(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
+    let has_ended = Cell::new(false);
+    let unpacked = unpack_entries(EndNoting { inner: stream, has_ended: &has_ended }, to);
+    unpacked.map_err(|error| match error.kind() {
+        // The archive's own words are about its blocks.
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::Other if has_ended.get() => {
+            io::Error::new(io::ErrorKind::UnexpectedEof, "the checkpoint ends too early")
+        }
+        _ => error,
+    })
+}
+
+/// A reader that notes that it has ended.
+struct EndNoting<'a, R> {
+    inner: R,
+    has_ended: &'a Cell<bool>,
+}
+
+impl<R: Read> Read for EndNoting<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.has_ended.set(self.has_ended.get() || (read == 0 && !buffer.is_empty()));
+        Ok(read)
+    }
+}
+
+fn unpack_entries(stream: impl Read, to: &Path) -> io::Result<BTreeSet<u16>> {
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let (mut ids, mut is_complete) = (None, false);
     let mut digest = Sha256::new();
@@ -396,7 +423,8 @@ mod tests {
         // The two blocks at the end of an archive say nothing, nor does the padding before them.
         for cut in (0..bytes.len() - 1024 - 512).step_by(64) {
             let dir = tempfile::tempdir().unwrap();
-            assert!(unpack(&bytes[..cut], dir.path()).is_err(), "{cut}");
+            let error = unpack(&bytes[..cut], dir.path()).unwrap_err();
+            assert_eq!(error.to_string(), "the checkpoint ends too early", "{cut}");
         }
         // One bit of a content; padding and times are not part of it.
         for entry in [1, 2] {

@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use clap::Args;
 use plinth_api::{decode_config_part, parse_config, ConfigDecodeError, Strictness};
-use plinth_journal::record::ClusterId;
+use plinth_codec::pem::PemError;
+use plinth_journal::record::{self, ClusterId};
 use plinth_journal::{Founding, Journal, Tls};
 use plinth_journal_etcd::{EtcdJournal, EtcdOptions};
 use plinth_journal_kafka::{KafkaJournal, KafkaOptions, SaslMechanism};
+use plinth_pki::{parse_certificates, parse_private_key};
+use rustls::server::ParsedCertificate;
+use rustls::RootCertStore;
 use serde::Deserialize;
 
 /// The flags of a replica.
@@ -173,6 +177,30 @@ fn configure_kafka(
     Ok(())
 }
 
+/// What is wrong with the files of TLS. With an authority without a certificate every member would be one
+/// that is not trusted, and is waited for.
+fn problem_of_tls(authority: Option<&[u8]>, identity: Option<(&[u8], &[u8])>) -> Option<&'static str> {
+    // A system's bundle may have some that cannot be used.
+    let is_authority = |text| {
+        let (usable, _) = RootCertStore::empty().add_parsable_certificates(parse_certificates(text)?);
+        Ok::<_, PemError>(usable > 0)
+    };
+    let is_chain = |text| {
+        let chain = parse_certificates(text)?;
+        Ok::<_, PemError>(
+            !chain.is_empty() && chain.iter().all(|der| ParsedCertificate::try_from(der).is_ok()),
+        )
+    };
+    if authority.is_some_and(|text| !is_authority(text).unwrap_or(false)) {
+        return Some("no certificate in PEM in certificateAuthorityFile");
+    }
+    let (certificate, key) = identity?;
+    if !is_chain(certificate).unwrap_or(false) {
+        return Some("no certificate in PEM in clientCertificateFile");
+    }
+    parse_private_key(key).err().map(|_| "no private key in PEM that can be used in clientKeyFile")
+}
+
 /// Reads the file of settings, which is the same for every kind of journal.
 fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
     let decode = |source| JournalOptionsError::Decode { path: path.to_owned(), source };
@@ -188,6 +216,10 @@ fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
         }
     };
     let certificate_authority = config.certificate_authority_file.map(beside).transpose()?;
+    let key_pair = identity.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
+    if let Some(problem) = problem_of_tls(certificate_authority.as_deref(), key_pair) {
+        return Err(contradiction(path, problem));
+    }
     if identity.is_some() && certificate_authority.is_none() {
         return Err(contradiction(path, "clientCertificateFile needs certificateAuthorityFile"));
     }
@@ -201,7 +233,12 @@ fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
         (None, None) => None,
         _ => return Err(contradiction(path, "user and passwordFile are given together or not at all")),
     };
-    let (sasl_mechanism, max_record_bytes) = (config.sasl_mechanism, config.max_record_bytes);
+    let sasl_mechanism = config.sasl_mechanism;
+    // None is larger.
+    let max_record_bytes = config.max_record_bytes.map(|bytes| bytes.min(record::MAX_BYTES));
+    if max_record_bytes.is_some_and(|bytes| bytes < record::LEAST_LIMIT) {
+        return Err(contradiction(path, "maxRecordBytes is 65536 at least"));
+    }
     Ok(Settings { tls, user, sasl_mechanism, max_record_bytes })
 }
 
@@ -244,13 +281,19 @@ mod tests {
             configured.map(|()| options).map_err(|error| error.to_string())
         };
         std::fs::write(dir.path().join("password"), "secret\n").unwrap();
-        std::fs::write(dir.path().join("ca.crt"), "PEM").unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let authority = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+        std::fs::write(dir.path().join("ca.crt"), &authority).unwrap();
+        std::fs::write(dir.path().join("client.key"), key.serialize_pem()).unwrap();
+        let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        std::fs::write(dir.path().join("damaged"), damaged).unwrap();
         let options = with(
             "certificateAuthorityFile: ca.crt\nuser: replica\npasswordFile: password\nmaxRecordBytes: 65536",
         );
         let options = options.unwrap();
+        assert_eq!(with("maxRecordBytes: 18446744073709551615").unwrap().max_record_bytes, record::MAX_BYTES);
         assert_eq!(options.user.unwrap().password, "secret");
-        assert_eq!(options.tls.unwrap().certificate_authority, b"PEM");
+        assert_eq!(options.tls.unwrap().certificate_authority, authority.as_bytes());
         assert_eq!(options.max_record_bytes, 65536);
         for (text, expected) in [
             ("users: replica", "unknown field \"users\""),
@@ -258,7 +301,19 @@ mod tests {
             ("clientKeyFile: password", "given together"),
             ("clientKeyFile: password\nclientCertificateFile: ca.crt", "needs certificateAuthorityFile"),
             ("certificateAuthorityFile: absent", "absent"),
+            ("certificateAuthorityFile: password", "certificateAuthorityFile"),
+            ("certificateAuthorityFile: damaged", "certificateAuthorityFile"),
+            (
+                "certificateAuthorityFile: ca.crt\nclientCertificateFile: client.key\n\
+                 clientKeyFile: client.key",
+                "in clientCertificateFile",
+            ),
+            (
+                "certificateAuthorityFile: ca.crt\nclientCertificateFile: ca.crt\nclientKeyFile: password",
+                "in clientKeyFile",
+            ),
             ("maxRecordBytes: many", "maxRecordBytes"),
+            ("maxRecordBytes: 65535", "65536 at least"),
             ("saslMechanism: PLAIN", "this one is in etcd"),
         ] {
             let refusal = with(text).unwrap_err();

@@ -9,6 +9,7 @@ mod history;
 mod messages;
 mod private_files;
 mod readme;
+mod replica_failures;
 mod replicas;
 mod replication_document;
 mod service_manager;

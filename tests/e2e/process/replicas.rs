@@ -24,25 +24,27 @@ const COUNTER: &str = "/api/v1/namespaces/default/configmaps/counter";
 
 /// What holds a journal, and the time that it may take to replace a member that has died.
 #[derive(Clone, Copy)]
-struct Kind {
+pub(super) struct Kind {
     name: &'static str,
     variable: &'static str,
     replaces_within: Duration,
 }
 
-const ETCD: Kind = Kind { name: "etcd", variable: "PLINTH_ETCD", replaces_within: Duration::from_secs(2) };
-const KAFKA: Kind = Kind { name: "kafka", variable: "PLINTH_KAFKA", replaces_within: Duration::from_secs(4) };
+pub(super) const ETCD: Kind =
+    Kind { name: "etcd", variable: "PLINTH_ETCD", replaces_within: Duration::from_secs(2) };
+pub(super) const KAFKA: Kind =
+    Kind { name: "kafka", variable: "PLINTH_KAFKA", replaces_within: Duration::from_secs(4) };
 
 /// Three members of a journal, stopped with it.
-struct Members {
+pub(super) struct Members {
     kind: Kind,
     dir: TempDir,
-    url: String,
+    pub(super) url: String,
 }
 
 impl Members {
     /// None, said aloud, where no program of this kind is named.
-    fn start(kind: Kind) -> Option<Members> {
+    pub(super) fn start(kind: Kind) -> Option<Members> {
         let Kind { name, variable, .. } = kind;
         if std::env::var_os(variable).is_none() {
             eprintln!("skipped: {variable} names no program of {name}");
@@ -66,21 +68,21 @@ impl Members {
 
     /// Removes the history of all keys: trims the journal to its newest record.
     fn compact(&self) {
-        let newest = self.gateway("/v3/kv/range", r#"{"key":"AA=="}"#);
+        let newest = self.gateway("/v3/kv/range", r#"{"key":"AA=="}"#, "");
         let revision = newest.split("\"revision\":\"").nth(1).and_then(|rest| rest.split('"').next());
         let revision = revision.unwrap_or_else(|| panic!("{newest}"));
-        let compacted = self.gateway("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
+        let compacted = self.gateway("/v3/kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#), "");
         assert!(compacted.starts_with("HTTP/1.1 200"), "{compacted}");
     }
 
-    /// The answer of the first member, in JSON.
-    fn gateway(&self, path: &str, body: &str) -> String {
+    /// The answer of the first member, in JSON; to a user, who has a token.
+    pub(super) fn gateway(&self, path: &str, body: &str, token: &str) -> String {
         let address = self.url.trim_start_matches("etcd://").split([',', '/']).next().expect("a member");
         let mut stream = TcpStream::connect(address).expect("a connection");
         let length = body.len();
         write!(
             stream,
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {token}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         )
         .expect("sent");
         let mut answer = String::new();
@@ -120,7 +122,7 @@ fn succeeds(mut command: Command) -> String {
 }
 
 /// Replicas, each below a directory of its own.
-async fn replicas(roots: &[TempDir], members: &Members) -> Vec<Server> {
+pub(super) async fn replicas(roots: &[TempDir], members: &Members) -> Vec<Server> {
     let arguments = ["--journal", members.url.as_str()];
     let mut servers: Vec<Server> = Vec::new();
     for root in roots {

@@ -136,7 +136,7 @@ async fn a_failed_sync_ends_the_server_and_is_never_tried_again() {
     let text = failed.text();
     // A background write of the server's own may have hit the failing sync instead.
     assert!(
-        failed.status == 500 && text.contains("outcome of the write is unknown") || failed.status == 503,
+        failed.status == 504 && text.contains("outcome of the write is unknown") || failed.status == 503,
         "{} {text}",
         failed.status
     );

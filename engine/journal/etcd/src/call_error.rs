@@ -80,6 +80,20 @@ pub(crate) mod message {
     pub(crate) const MESSAGE_TOO_LARGE: &str = "received message larger than max";
 }
 
+/// How a connection ends whose client the member has sent away in the handshake, and why it has: no request
+/// of it was read. Only words are left of it: the layers between keep no error of TLS.
+const ALERT: &str = "received fatal alert: ";
+const CERTIFICATE_ALERTS: [&str; 8] = [
+    "CertificateRequired",
+    "BadCertificate",
+    "UnsupportedCertificate",
+    "CertificateRevoked",
+    "CertificateExpired",
+    "CertificateUnknown",
+    "UnknownCA",
+    "AccessDenied",
+];
+
 /// Whether a new token is needed: the old one has expired, or users have changed. Only etcd's own answers
 /// count: after one of something between, nothing is known of the request.
 pub(crate) fn is_token_old(status: &Status) -> bool {
@@ -98,6 +112,14 @@ pub(crate) fn classify(status: &Status, address: &str) -> CallError {
             None => CallError::NotMade(text),
         };
     }
+    if let Some(alert) = text.split_once(ALERT).and_then(|(_, rest)| rest.split([':', ' ']).next()) {
+        if CERTIFICATE_ALERTS.contains(&alert) {
+            return CallError::Unusable(format!(
+                "TLS with {text}: it does not accept the client certificate: set clientCertificateFile and \
+                 clientKeyFile in --journal-config to one that it does"
+            ));
+        }
+    }
     let is = |message| status.message().ends_with(message);
     match status.code() {
         Code::InvalidArgument if is(message::REQUEST_TOO_LARGE) => CallError::TooLarge,
@@ -111,10 +133,15 @@ pub(crate) fn classify(status: &Status, address: &str) -> CallError {
         )),
         Code::Unauthenticated if is(message::INVALID_TOKEN) => CallError::NotMade(text),
         Code::InvalidArgument if is(message::OLD_AUTH_REVISION) => CallError::NotMade(text),
-        Code::PermissionDenied if is(message::PERMISSION_DENIED) => CallError::Denied(text),
+        Code::PermissionDenied if is(message::PERMISSION_DENIED) => {
+            CallError::Denied(format!("{text}: give the user in --journal-config the role root"))
+        }
         // Another etcd's users may be asked for; where all members answer so, the options are wrong.
-        Code::InvalidArgument if is(message::AUTH_FAILED) || is(message::USER_EMPTY) => {
-            CallError::Unusable(text)
+        Code::InvalidArgument if is(message::AUTH_FAILED) => {
+            CallError::Unusable(format!("{text}: correct user and passwordFile in --journal-config"))
+        }
+        Code::InvalidArgument if is(message::USER_EMPTY) => {
+            CallError::Unusable(format!("{text}: set user and passwordFile in --journal-config"))
         }
         // A member that has not all of what the others have, or another program at its address.
         Code::Unimplemented => CallError::Unusable(text),
@@ -195,6 +222,8 @@ mod tests {
             (Code::Unavailable, "etcdserver: no leader", "unknown"),
             (Code::Unknown, "raft proposal dropped", "unknown"),
             (Code::Cancelled, "", "unknown"),
+            (Code::Unknown, "connection error: received fatal alert: CertificateRequired", "unusable"),
+            (Code::Unknown, "connection error: received fatal alert: InternalError", "unknown"),
         ] {
             assert_eq!(kind(code, message), expected, "{message}");
         }

@@ -7,7 +7,7 @@ use plinth_journal::{Error, Position, Result};
 
 use crate::client::CALL_TIMEOUT;
 use crate::connection::CallError;
-use crate::error_code::{code, error_name};
+use crate::error_code::{code, denied, error_name};
 use crate::records;
 use crate::shared::{Leader, Shared, Topic};
 use crate::wire::{self, Produced};
@@ -97,9 +97,7 @@ impl Shared {
             | code::UNKNOWN_TOPIC_ID
             | code::INCONSISTENT_TOPIC_ID
             | code::CORRUPT_MESSAGE => Error::Unavailable { message },
-            code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => {
-                Error::Denied { message }
-            }
+            code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => denied(&message),
             code::INVALID_RECORD | code::POLICY_VIOLATION => {
                 Error::Refused { message: format!("topic {:?} does not take records: {message}", self.topic) }
             }

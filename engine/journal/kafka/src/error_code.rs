@@ -30,9 +30,16 @@ pub(crate) mod code {
 /// The error of a call that a broker has answered with a code: it may pass, or somebody has to grant a right.
 pub(crate) fn error_of(error: i16, message: String) -> Error {
     match error {
-        code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => Error::Denied { message },
+        code::TOPIC_AUTHORIZATION_FAILED | code::CLUSTER_AUTHORIZATION_FAILED => denied(&message),
         _ => Error::Unavailable { message },
     }
+}
+
+/// The error of a user that lacks a right: which one it is no broker names.
+pub(crate) fn denied(message: &str) -> Error {
+    let message =
+        format!("{message}: give the user READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS and DELETE on the topic");
+    Error::Denied { message }
 }
 
 /// Names of error codes, for messages.

@@ -1,5 +1,7 @@
 //! The settings of the journal's topic: those that it is created with, and what is wrong with others.
 
+use plinth_journal::record;
+
 use crate::records;
 use crate::wire::Settings;
 
@@ -110,14 +112,15 @@ pub(crate) fn check_settings(
         return Err(format!("its {} loses acknowledged writes: set it to false", setting::UNCLEAN));
     }
     let largest = usize::try_from(number(setting::MAX_MESSAGE)?).unwrap_or(0);
-    let needed = max_record_bytes + records::OVERHEAD;
+    let needed = max_record_bytes.saturating_add(records::OVERHEAD);
     if largest < needed {
-        return Err(format!(
-            "its {} is {largest}: set it to {needed} or more, or set maxRecordBytes in --journal-config to {} or \
-             less",
-            setting::MAX_MESSAGE,
-            largest.saturating_sub(records::OVERHEAD)
-        ));
+        let limit = largest.saturating_sub(records::OVERHEAD);
+        let or = match limit < record::LEAST_LIMIT {
+            true => String::new(),
+            false => format!(", or set maxRecordBytes in --journal-config to {limit} or less"),
+        };
+        let name = setting::MAX_MESSAGE;
+        return Err(format!("its {name} is {largest}: set it to {needed} or more{or}"));
     }
     Ok(min_in_sync)
 }
@@ -167,6 +170,9 @@ mod tests {
             let problem = check_settings(&settings(&[(name, value)]), 3, LARGEST).unwrap_err();
             assert!(problem.contains(name) && problem.contains(advice), "{name}={value}: {problem}");
         }
+        let small = settings(&[("max.message.bytes", "1000")]);
+        let problem = check_settings(&small, 3, LARGEST).unwrap_err();
+        assert!(problem.ends_with("set it to 1049600 or more"), "no limit is as low: {problem}");
         let silent = Settings { error: 0, message: None, values: Vec::new() };
         assert!(check_settings(&silent, 3, LARGEST).unwrap_err().contains("does not say"));
     }

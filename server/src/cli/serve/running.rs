@@ -148,6 +148,11 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
     use plinth_engine::Failure;
     use plinth_journal::Error as JournalError;
     match failure {
+        Failure::OutOfSpace { .. } => {
+            "no acknowledged write is lost. Free some space on the file system of the data directory, or \
+             raise its quota, then start the server again: a replica applies then what the journal has, \
+             also writes that were answered with 504"
+        }
         Failure::Superseded { .. } => {
             "no acknowledged write is lost. Stop one of the two processes; a replica on another machine is made \
              with \"plinth join\", not by a copy of a data directory"
@@ -182,7 +187,6 @@ fn advice(failure: &plinth_engine::Failure) -> &'static str {
              restore it, and begin a new journal with \"plinth replicate\""
         }
         _ => {
-            // Of a journal only its own members know that.
             "no acknowledged write is lost. Check the disk and the kernel's log, then start the server again; if \
              it does not start, run \"plinth verify\""
         }

@@ -227,7 +227,9 @@ async fn open_store(
         .history_retention(Some(options.history_retention))
         .compaction_interval(options.compaction_interval)
         .reserve_bytes(RESERVE_BYTES)
-        .on_warning(|warning| tracing::warn!(error = %warning, "storage engine needs attention; \"plinth verify\" reports what is damaged"));
+        .on_warning(|warning| {
+            tracing::warn!(error = %warning, "storage engine needs attention: {}", warning.advice());
+        });
     let checkpoint_dir = options.checkpoints.checkpoint_dir.clone();
     let (engine, replica) = open_engine(dir, engine_options, connect, checkpoint_dir).await?;
     for dropped in engine.dropped() {
