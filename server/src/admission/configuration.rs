@@ -107,11 +107,11 @@ const CONFIGURABLE: &[(&str, Load)] = &[
         settings.validating_webhooks = part.map(webhook::read_section).transpose()?.flatten();
         Ok(())
     }),
-    ("ValidatingAdmissionPolicy", |_, part| {
-        part.map_or(Ok(()), |part| static_manifests::check_section(part, static_manifests::VALIDATING))
+    (static_manifests::VALIDATING.0, |_, part| {
+        static_manifests::check_section(part, static_manifests::VALIDATING)
     }),
-    ("MutatingAdmissionPolicy", |_, part| {
-        part.map_or(Ok(()), |part| static_manifests::check_section(part, static_manifests::MUTATING))
+    (static_manifests::MUTATING.0, |_, part| {
+        static_manifests::check_section(part, static_manifests::MUTATING)
     }),
 ];
 

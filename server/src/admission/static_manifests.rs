@@ -11,10 +11,16 @@ use super::section::decode_section;
 use plinth_api::ConfigKind;
 
 const VERSIONS: &[&str] = &["apiserver.config.k8s.io/v1"];
-pub(super) const VALIDATING: ConfigKind =
-    ConfigKind { kind: "ValidatingAdmissionPolicyConfiguration", versions: VERSIONS };
-pub(super) const MUTATING: ConfigKind =
-    ConfigKind { kind: "MutatingAdmissionPolicyConfiguration", versions: VERSIONS };
+/// A plugin of policies, and the kind of its section.
+pub(super) type PolicyPlugin = (&'static str, ConfigKind);
+pub(super) const VALIDATING: PolicyPlugin = (
+    "ValidatingAdmissionPolicy",
+    ConfigKind { kind: "ValidatingAdmissionPolicyConfiguration", versions: VERSIONS },
+);
+pub(super) const MUTATING: PolicyPlugin = (
+    "MutatingAdmissionPolicy",
+    ConfigKind { kind: "MutatingAdmissionPolicyConfiguration", versions: VERSIONS },
+);
 
 /// The section of one of the plugins of policies.
 #[derive(Default, Deserialize)]
@@ -23,12 +29,12 @@ struct Section {
     static_manifests_dir: String,
 }
 
-/// Checks the section of a plugin of policies.
+/// Checks the section of a plugin of policies, if there is one.
 ///
 /// # Errors
 /// Another kind, unknown members, a directory.
-pub(super) fn check_section(part: &Value, kind: ConfigKind) -> Result<(), String> {
-    let section: Section = decode_section(part, kind)?;
+pub(super) fn check_section(part: Option<&Value>, (_, kind): PolicyPlugin) -> Result<(), String> {
+    let section: Section = part.map(|part| decode_section(part, kind)).transpose()?.unwrap_or_default();
     refuse(&section.static_manifests_dir)
 }
 

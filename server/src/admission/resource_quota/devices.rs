@@ -3,8 +3,8 @@
 //! A pod can request devices as an extended resource: by the name that a DeviceClass gives itself, or by
 //! `deviceclass.resource.kubernetes.io/CLASS`. The scheduler then creates a claim for the pod. Quotas of
 //! such a name limit pods and claims together, so that what the pod counts with is subtracted from its claim.
-//! Upstream: kubernetes `pkg/quota/v1/evaluator/core/resource_claims.go` and k8s.io/dynamic-resource-allocation
-//! `deviceclass/extendedresourcecache`.
+//! Upstream: kubernetes `pkg/quota/v1/evaluator/core/resource_claims.go` and
+//! k8s.io/dynamic-resource-allocation `deviceclass/extendedresourcecache`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,7 +140,8 @@ impl DeviceNames {
         }
     }
 
-    /// Devices by class under the names of extended resources, without those that the claim's pod counts with.
+    /// Devices by class under the names of extended resources, without those that the claim's pod counts
+    /// with.
     fn extended_usage(&self, claim: &str, devices: &BTreeMap<&str, i64>) -> BTreeMap<String, Quantity> {
         let mut used: BTreeMap<String, i64> = BTreeMap::new();
         for (class, number) in devices {
@@ -335,7 +336,10 @@ mod tests {
         let pod = pod("p-uid", explicit, "{}");
         assert_eq!(used(&claim("c", "05", "p", "false"), &[], Some(&pod)), ALL);
         // Of two of one second the first by name.
-        assert_eq!(used(&claim("a", "05", "p", "true"), &[new.clone()], Some(&pod)), "gpu=2 nic=1");
+        assert_eq!(
+            used(&claim("a", "05", "p", "true"), std::slice::from_ref(&new), Some(&pod)),
+            "gpu=2 nic=1"
+        );
         assert_eq!(used(&claim("e", "05", "p", "true"), &[new], Some(&pod)), ALL);
     }
 

@@ -264,8 +264,8 @@ impl ServeOptions {
         addresses.chain(named).collect()
     }
 
-    /// Checks the families of the ranges of Services, as kube-apiserver does: the Service `kubernetes` has one
-    /// family, and its endpoints are of that one.
+    /// Checks the families of the ranges of Services, as kube-apiserver does: the Service `kubernetes` has
+    /// one family, and its endpoints are of that one.
     pub(super) fn check_families(&self) -> Result<(), ServeError> {
         let [first, rest @ ..] = self.service_cluster_ip_range.as_slice() else { return Ok(()) };
         let is_ipv6 = first.addr().is_ipv6();

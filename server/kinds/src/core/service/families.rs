@@ -116,7 +116,7 @@ fn malformed(service: &Part<'_>, old: Option<&Value>) {
     for (i, (ip, (found, named))) in all.iter().zip(found.iter().zip(&named)).enumerate() {
         if found != named && FAMILIES.contains(named) {
             let why = format!("expected an {named} value as indicated by `ipFamilies[{i}]`");
-            service.invalid(&format!("{PATH}[{i}]"), *ip, &why);
+            service.invalid(format!("{PATH}[{i}]"), *ip, &why);
         }
     }
 }
