@@ -13,7 +13,7 @@ use plinth_codec::Value;
 use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Transaction};
 
 use crate::admission::resource_quota::{
-    depends_on_classes, differ, extended_resource, is_uncounted, Count, Counted, DeviceNames,
+    depends_on_classes, differ, extended_resource, is_uncounted, load_device_names, Count, Counted,
 };
 use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
@@ -217,7 +217,7 @@ fn recount(
         counts.push((record, Count::new(tree, now)));
     }
     let depends = counts.iter().any(|(_, count)| count.depends_on_classes());
-    let devices = depends.then(|| DeviceNames::load(store, &snapshot, registry, namespace, None, now));
+    let devices = depends.then(|| load_device_names(store, &snapshot, registry, namespace, None, now));
     let devices = devices.transpose()?;
     for resource in registry.stored().filter(|r| r.row.namespaced) {
         let counted = Counted::new(resource).with_devices(devices.as_ref());

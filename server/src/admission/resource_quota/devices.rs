@@ -18,7 +18,6 @@ use plinth_registry::{collection_prefix, object_key, prefix_range, Registry};
 use plinth_storage::{decode_object, Header, Store};
 
 use super::super::resource_list::ResourceList;
-use super::usage::{self, Counted};
 
 /// Suffix after the name of a device class.
 const DEVICES_OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
@@ -67,15 +66,15 @@ fn reported_claim(pod: &Value) -> Option<&str> {
 }
 
 impl DeviceNames {
-    /// As of a snapshot. `object` is a claim that is being written. Blocks; costs a scan of the device
-    /// classes and of the headers of the namespace's claims.
-    pub(crate) fn load(
+    /// As of a snapshot. `object` is a claim that is being written; `usage` is that of a pod. Blocks; costs a
+    /// scan of the device classes and of the headers of the namespace's claims.
+    pub(super) fn load(
         store: &Store,
         snapshot: &Snapshot,
         registry: &Registry,
         namespace: &str,
         object: Option<&Value>,
-        now: Timestamp,
+        usage: impl Fn(&Value) -> ResourceList,
     ) -> Result<DeviceNames, ApiError> {
         let mut names = DeviceNames::default();
         each(store, snapshot, registry, CLASSES, "", |_| true, |class| names.add_class(&class))?;
@@ -95,7 +94,7 @@ impl DeviceNames {
             let record = record.map(|record| store.fetched(record)).transpose()?;
             record.map(|record| decode_object(pods, &record)).transpose()
         };
-        names.add_pods(&claims, pod_of, now)?;
+        names.add_pods(&claims, pod_of, usage)?;
         Ok(names)
     }
 
@@ -109,7 +108,7 @@ impl DeviceNames {
         &mut self,
         claims: &[PodClaim],
         pod_of: impl Fn(&PodClaim) -> Result<Option<Value>, ApiError>,
-        now: Timestamp,
+        usage: impl Fn(&Value) -> ResourceList,
     ) -> Result<(), ApiError> {
         // The first claim of each pod.
         let mut first: BTreeMap<&str, &PodClaim> = BTreeMap::new();
@@ -126,7 +125,7 @@ impl DeviceNames {
                 None => first.get(claim.pod_uid.as_str()).is_some_and(|first| first.name == claim.name),
             };
             if is_its_claim && metadata_text(&pod, "uid") == claim.pod_uid {
-                self.pods.insert(claim.name.clone(), usage::of(Counted::PODS, &pod, now));
+                self.pods.insert(claim.name.clone(), usage(&pod));
             }
         }
         Ok(())
@@ -255,6 +254,7 @@ pub(super) fn of_claim(claim: &Value, names: Option<&DeviceNames>) -> BTreeMap<S
 
 #[cfg(test)]
 mod tests {
+    use super::super::usage::{self, Counted};
     use super::*;
     use plinth_codec::json;
 
@@ -287,7 +287,8 @@ mod tests {
         names.add_class(&parse(r#"{"metadata":{"name":"gpu"},"spec":{"extendedResourceName":"x.io/gpu"}}"#));
         names.add_class(&parse(r#"{"metadata":{"name":"nic"},"spec":{}}"#));
         let claims: Vec<PodClaim> = others.iter().chain([claim]).filter_map(PodClaim::of).collect();
-        names.add_pods(&claims, |_| Ok(pod.cloned()), Timestamp::ZERO).unwrap();
+        let usage = |pod: &Value| usage::of(Counted::PODS, pod, Timestamp::ZERO);
+        names.add_pods(&claims, |_| Ok(pod.cloned()), usage).unwrap();
         let used = of_claim(claim, Some(&names));
         let used = used.iter().filter(|(name, _)| name.starts_with(REQUESTS));
         let used = used.map(|(name, amount)| {

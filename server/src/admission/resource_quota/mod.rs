@@ -16,19 +16,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
-use plinth_engine::{At, Condition, Engine, Revision};
+use plinth_engine::{At, Condition, Engine, Revision, Snapshot};
 use smol_str::SmolStr;
 
 use super::call::Call;
 use super::resource_list::ResourceList;
 use plinth_api::{metadata_text, ApiError, Reason};
 use plinth_apiserver::context::Operation;
-use plinth_registry::{object_key, ResourceType};
+use plinth_registry::{object_key, Registry, ResourceType};
 use plinth_storage::encode_object;
-use plinth_storage::ObjectCache;
+use plinth_storage::{ObjectCache, Store};
 
 use change::Change;
-pub(crate) use devices::{depends_on_classes, extended_resource, DeviceNames};
+use devices::DeviceNames;
+pub(crate) use devices::{depends_on_classes, extended_resource};
 pub(super) use limited::LimitedResources;
 pub(crate) use usage::{attributes_classes, Counted};
 
@@ -101,9 +102,23 @@ async fn device_names(
     let load = move |engine: &Engine| {
         let snapshot = engine.snapshot(At::Latest)?;
         let now = Timestamp::now();
-        Ok(DeviceNames::load(&store, &snapshot, &registry, &namespace, Some(&object), now))
+        Ok(load_device_names(&store, &snapshot, &registry, &namespace, Some(&object), now))
     };
     call.cx.server.store.read(load).await?.map(Some)
+}
+
+/// The names under which the devices of a namespace's claims count, as of a snapshot. `object` is a claim that
+/// is being written. Blocks; costs a scan of the device classes and of the headers of the claims.
+pub(crate) fn load_device_names(
+    store: &Store,
+    snapshot: &Snapshot,
+    registry: &Registry,
+    namespace: &str,
+    object: Option<&Value>,
+    now: Timestamp,
+) -> Result<DeviceNames, ApiError> {
+    let of_pod = |pod: &Value| usage::of(Counted::PODS, pod, now);
+    DeviceNames::load(store, snapshot, registry, namespace, object, of_pod)
 }
 
 /// Events are exempt from quotas, as upstream; custom resources of that name are not.
