@@ -107,8 +107,8 @@ async fn device_names(
     call.cx.server.store.read(load).await?.map(Some)
 }
 
-/// The names under which the devices of a namespace's claims count, as of a snapshot. `object` is a claim that
-/// is being written. Blocks; costs a scan of the device classes and of the headers of the claims.
+/// The names under which the devices of a namespace's claims count, as of a snapshot. `object` is a claim
+/// that is being written. Blocks; costs a scan of the device classes and of the headers of the claims.
 pub(crate) fn load_device_names(
     store: &Store,
     snapshot: &Snapshot,
