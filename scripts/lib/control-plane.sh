@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # A control plane on loopback: processes in the background, kube-controller-manager and kube-scheduler, and nodes whose
-# kubelet is kwok. Read by scripts/upstream-e2e, scripts/replicated-control-plane, scripts/remote-apis and
-# scripts/large-cluster, which set
+# kubelet is kwok. Read by scripts/upstream-e2e, scripts/replicated-control-plane, scripts/remote-apis,
+# scripts/large-cluster and scripts/cluster-life, which set
 #   to              the directory of logs and kubeconfigs
 #   kubectl, kwok, stages, kubeconfig, and pods if pods have other addresses than of loopback
 #   node_network, kubelet_port   the first three numbers of the nodes' addresses, and their kubelets' port, where
@@ -97,4 +97,20 @@ are_ready() {
   conditions=$("$kubectl" --kubeconfig "$kubeconfig" get nodes \
     -o 'jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}')
   [ "$(grep -c True <<< "$conditions")" = "$1" ]
+}
+# errors_of NAME: what was logged as an error: names and numbers left out, the most frequent first.
+errors_of() {
+  grep -hE '^E[0-9]{4} |"level":"ERROR"' "$to/$1.log" | sed -E 's/^E[0-9]{4} [0-9:.]+ +[0-9]+ //
+    s/"time":"[^"]*",?//; s#load/[a-z0-9-]+#load/NAME#g; s/[0-9a-f]{8}-[0-9a-f-]{27}/UID/g; s/(web|db|once|d[0-9]+)-[a-z0-9-]+/NAME/g
+    s/[0-9]+/N/g' | cut -c1-150 | sort | uniq -c | sort -rn
+}
+# How many errors each component has logged, and the most frequent.
+print_errors() {
+  local component
+  printf '\nerrors in logs\n\n'
+  for component in kube-controller-manager kube-scheduler kwok; do
+    errors_of "$component" > "$to/$component.errors"
+    printf '%s: %s\n' "$component" "$(awk '{ sum += $1 } END { print sum + 0 }' "$to/$component.errors")"
+    head -n 8 "$to/$component.errors"
+  done
 }

@@ -141,6 +141,11 @@ impl TestServer {
         TestServer::of(launch, arguments).await
     }
 
+    /// The same that listens on another address of this machine than 127.0.0.1.
+    pub async fn start_on(host: IpAddr, arguments: &[&str]) -> TestServer {
+        TestServer::of(launch().on_host(host, &[]), arguments).await
+    }
+
     async fn of(launch: Launch, arguments: &[&str]) -> TestServer {
         let dir = launch.data_dir().expect("data directory");
         let server = start_ready(&launch, dir.path(), arguments).await;
@@ -153,7 +158,7 @@ impl TestServer {
         self.server.data()
     }
 
-    /// The port on 127.0.0.1.
+    /// The port on the address that it listens on.
     pub fn port(&self) -> u16 {
         self.server.port()
     }

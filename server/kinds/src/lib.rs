@@ -70,6 +70,7 @@ pub use checks::quantities;
 pub use core::pod::conditions::set_condition as set_pod_condition;
 pub use core::pod::qos::quality_of_service;
 pub use core::service::addresses as service_addresses;
+pub use core::service::families as service_families;
 pub use core::service::ranges as service_ranges;
 pub use defaults::{DefaultRule, Literal};
 pub use deletion::{Deletion, DeletionRequest};

@@ -17,7 +17,8 @@ use super::pod_node_selector::Selectors;
 use super::pod_toleration_restriction::Tolerations;
 use super::resource_quota::{self, LimitedResources};
 use super::{
-    event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction, webhook,
+    event_rate_limit, image_policy, pod_node_selector, pod_security, pod_toleration_restriction,
+    static_manifests, webhook,
 };
 use plinth_api::{
     decode_config_tree, parse_config, ConfigDecodeError, ConfigFileError, ConfigKind, Strictness,
@@ -105,6 +106,12 @@ const CONFIGURABLE: &[(&str, Load)] = &[
     (webhook::VALIDATING, |settings, part| {
         settings.validating_webhooks = part.map(webhook::read_section).transpose()?.flatten();
         Ok(())
+    }),
+    (static_manifests::VALIDATING.0, |_, part| {
+        static_manifests::check_section(part, static_manifests::VALIDATING)
+    }),
+    (static_manifests::MUTATING.0, |_, part| {
+        static_manifests::check_section(part, static_manifests::MUTATING)
     }),
 ];
 
@@ -208,7 +215,27 @@ mod tests {
         const HEAD: &str = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n";
         let of = |plugins: &str| format!("{HEAD}plugins: {plugins}");
         // file, plugins that run, the error
-        let rows: [(String, &[&str], Option<&str>); 14] = [
+        let rows: [(String, &[&str], Option<&str>); 18] = [
+            (
+                of("[{name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration}}]"),
+                &["ValidatingAdmissionPolicy"],
+                None,
+            ),
+            (
+                of("[{name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: MutatingAdmissionPolicyConfiguration}}]"),
+                &["ValidatingAdmissionPolicy"],
+                Some("couldn't init admission plugin \"ValidatingAdmissionPolicy\": no kind \"MutatingAdmissionPolicyConfiguration\" is registered for version \"apiserver.config.k8s.io/v1\"; expected ValidatingAdmissionPolicyConfiguration of apiserver.config.k8s.io/v1"),
+            ),
+            (
+                of("[{name: MutatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: MutatingAdmissionPolicyConfiguration, staticManifestsDir: /d}}]"),
+                &["MutatingAdmissionPolicy"],
+                Some("couldn't init admission plugin \"MutatingAdmissionPolicy\": staticManifestsDir: Forbidden: staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled"),
+            ),
+            (
+                of("[{name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, staticManifestsDir: /d}}]"),
+                &["MutatingAdmissionWebhook"],
+                Some("couldn't init admission plugin \"MutatingAdmissionWebhook\": staticManifestsDir: Forbidden: staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled"),
+            ),
             (of("[]"), &["PodSecurity"], None),
             (of("[{name: PodNodeSelector, path: selector.yaml}]"), &["PodNodeSelector"], None),
             ("podNodeSelectorPluginConfig: {}".into(), &["PodNodeSelector"], None),

@@ -88,6 +88,7 @@ mod runtime_class;
 mod section;
 mod service_account;
 mod signers;
+mod static_manifests;
 pub(crate) mod storage;
 mod taint_nodes_by_condition;
 mod tolerations;

@@ -4,6 +4,7 @@
 //! writes on the condition that the quota has not changed; a concurrent charge makes it recount. So usage is
 //! exact whenever the queue is empty. Upstream: kubernetes `pkg/controller/resourcequota`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,10 +12,12 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::Value;
 use plinth_engine::{At, Engine, Entry, Event, EventKind, KeyRange, Subscribe, Transaction};
 
-use crate::admission::resource_quota::{differ, is_uncounted, Count, Counted};
+use crate::admission::resource_quota::{
+    depends_on_classes, differ, extended_resource, is_uncounted, load_device_names, Count, Counted,
+};
 use crate::admission::Plugins;
 use crate::reconciler::{Action, Reconciler, Settings, Start};
-use plinth_api::ApiError;
+use plinth_api::{metadata_text, ApiError};
 use plinth_apiserver::context::{Server, OWN_REQUEST_TIMEOUT};
 use plinth_registry::{collection_prefix, prefix_range, resource_prefix, split_key, Registry, ResourceType};
 use plinth_storage::{decode_object, decode_served_object, encode_object, unchanged, Fetched, Store, Stored};
@@ -61,6 +64,9 @@ impl Reconciler for Quotas {
         let (registry, store) = (self.server.registry(), &self.server.store);
         let mut namespaces = Vec::new();
         for event in events {
+            if changes_extended_resources(&registry, store, event) {
+                namespaces.extend(self.with_limits_of_classes().await?);
+            }
             let Some((resource, namespace)) = concerned(&registry, event) else { continue };
             let has_quotas =
                 !self.plugins.context.collections.resource_quotas.objects(store, namespace).await?.is_empty();
@@ -83,8 +89,47 @@ impl Reconciler for Quotas {
     }
 }
 
+impl Quotas {
+    /// Namespaces with quotas whose usage depends on device classes.
+    async fn with_limits_of_classes(&self) -> Result<BTreeSet<String>, ApiError> {
+        let quotas = &self.plugins.context.collections.resource_quotas;
+        let quotas = quotas.objects(&self.server.store, "").await?;
+        let depends = |quota: &&Arc<Value>| {
+            let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
+            hard.is_some_and(|hard| hard.keys().any(|name| depends_on_classes(name)))
+        };
+        Ok(quotas.iter().filter(depends).map(|quota| metadata_text(quota, "namespace").to_owned()).collect())
+    }
+}
+
+/// Whether a device class is there that was not, or the reverse, or its extended resource is another.
+fn changes_extended_resources(registry: &Registry, store: &Store, event: &Event) -> bool {
+    let is_class = |resource: &&Arc<ResourceType>| {
+        !resource.is_custom() && (resource.group(), resource.plural()) == ("resource.k8s.io", "deviceclasses")
+    };
+    let Some(resource) = registry.of_key(&event.key).filter(is_class) else { return false };
+    let (EventKind::Put { value, .. }, Some(previous)) = (&event.kind, &event.previous) else { return true };
+    let tree = |value: &[u8]| decode_event(store, resource, event, value);
+    match (tree(value), tree(&previous.value)) {
+        (Some(new), Some(old)) => extended_resource(&new) != extended_resource(&old),
+        _ => true,
+    }
+}
+
+fn decode_event(store: &Store, resource: &ResourceType, event: &Event, value: &[u8]) -> Option<Value> {
+    let value = store.open(&event.key, value).ok()?;
+    let stored = Stored::parse(&value).ok()?;
+    decode_served_object(resource, &stored, event.revision).ok()
+}
+
 /// Kinds whose updates can change their usage; of all others only the number of objects counts.
-const CHANGING: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "resourcequotas"];
+const CHANGING: [(&str, &str); 5] = [
+    ("", "pods"),
+    ("", "services"),
+    ("", "persistentvolumeclaims"),
+    ("", "resourcequotas"),
+    ("resource.k8s.io", "resourceclaims"),
+];
 
 /// The resource and namespace of a change that may affect usage: of a deletion, or of an update of a kind
 /// whose usage can change.
@@ -92,7 +137,7 @@ fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceT
     let resource = registry.of_key(&event.key).filter(|r| r.row.namespaced)?;
     let concerns = match &event.kind {
         EventKind::Delete => !is_uncounted(resource),
-        EventKind::Put { .. } => resource.group().is_empty() && CHANGING.contains(&resource.plural()),
+        EventKind::Put { .. } => CHANGING.contains(&(resource.group(), resource.plural())),
     };
     let prefix = resource.storage.as_ref()?.prefix.as_str();
     split_key(prefix, true, &event.key)
@@ -103,11 +148,7 @@ fn concerned<'e>(registry: &Registry, event: &'e Event) -> Option<(Arc<ResourceT
 /// Whether a change requires a recount. Creates were charged by admission.
 fn asks_for_count(store: &Store, resource: &ResourceType, event: &Event) -> bool {
     let EventKind::Put { value, .. } = &event.kind else { return true };
-    let tree = |value: &[u8]| {
-        let value = store.open(&event.key, value).ok()?;
-        let stored = Stored::parse(&value).ok()?;
-        decode_served_object(resource, &stored, event.revision).ok()
-    };
+    let tree = |value: &[u8]| decode_event(store, resource, event, value);
     let (new, old) = (tree(value), event.previous.as_ref().and_then(|previous| tree(&previous.value)));
     match (resource.plural(), new, old) {
         ("resourcequotas", Some(new), Some(old)) => {
@@ -175,8 +216,11 @@ fn recount(
         let tree = decode_object(quotas, &record)?;
         counts.push((record, Count::new(tree, now)));
     }
+    let depends = counts.iter().any(|(_, count)| count.depends_on_classes());
+    let devices = depends.then(|| load_device_names(store, &snapshot, registry, namespace, None, now));
+    let devices = devices.transpose()?;
     for resource in registry.stored().filter(|r| r.row.namespaced) {
-        let counted = Counted::new(resource);
+        let counted = Counted::new(resource).with_devices(devices.as_ref());
         if !counts.iter().any(|(_, count)| count.is_about(counted)) {
             continue;
         }

@@ -325,3 +325,91 @@ async fn a_claim_stays_while_a_pod_uses_it() {
     })
     .await;
 }
+
+/// Quotas of an extended resource limit pods and claims together; the claim that the scheduler creates for a
+/// pod does not count beside it.
+#[tokio::test]
+async fn devices_count_under_the_extended_resources_of_their_classes() {
+    const CLASSES: &str = "/apis/resource.k8s.io/v1/deviceclasses";
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "extended").await;
+    let class = unique("gpu");
+    let resource = format!("{class}.example.com/gpu");
+    let path = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let claims = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims");
+    let of_class = format!("deviceclass.resource.kubernetes.io/{class}");
+    let names = [
+        format!("requests.{resource}"),
+        format!("requests.{of_class}"),
+        format!("{class}.deviceclass.resource.k8s.io/devices"),
+    ];
+    let hard: serde_json::Map<String, Value> = names.iter().map(|name| (name.clone(), json!("3"))).collect();
+    create(&client, &path("resourcequotas"), &json!({"metadata": {"name": "q"}, "spec": {"hard": hard}}))
+        .await;
+    let used = async || {
+        let quota = send(&client, "GET", &format!("{}/q", path("resourcequotas")), &Value::Null).await;
+        let used =
+            names.iter().map(|name| quota.body["status"]["used"][name].as_str().unwrap_or("-").to_owned());
+        used.collect::<Vec<_>>().join(" ")
+    };
+    let counted = async |wanted: &str| {
+        eventually(&format!("{wanted} are counted"), || async { used().await == wanted }).await;
+    };
+    let claim = |name: &str, count: u32, pod: Option<&Value>| {
+        let exactly = json!({"deviceClassName": class, "allocationMode": "ExactCount", "count": count});
+        let mut metadata = json!({"name": name});
+        if let Some(pod) = pod {
+            metadata["annotations"] = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
+            metadata["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "controller": true,
+                "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]);
+        }
+        json!({"metadata": metadata, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}})
+    };
+    let requests = |name: &str, resource: &str, count: u32| {
+        let mut pod = pod(name);
+        let amounts = json!({resource: count.to_string()});
+        pod["spec"]["containers"][0]["resources"] = json!({"requests": amounts, "limits": amounts});
+        pod
+    };
+    counted("0 0 0").await;
+    // While there is no such class, names of extended resources are about pods alone.
+    create(&client, &claims, &claim("before", 1, None)).await;
+    assert_eq!(used().await, "0 0 1");
+    let spec = json!({"extendedResourceName": resource});
+    create(&client, CLASSES, &json!({"metadata": {"name": class}, "spec": spec})).await;
+    counted("1 1 1").await;
+    // By the extended resource, and the claim that is made for it.
+    create(&client, &path("pods"), &requests("explicit", &resource, 1)).await;
+    assert_eq!(used().await, "2 1 1");
+    let explicit = send(&client, "GET", &format!("{}/explicit", path("pods")), &Value::Null).await.body;
+    create(&client, &claims, &claim("of-explicit", 1, Some(&explicit))).await;
+    assert_eq!(used().await, "2 2 2");
+    create(&client, &path("pods"), &requests("implicit", &of_class, 1)).await;
+    let implicit = send(&client, "GET", &format!("{}/implicit", path("pods")), &Value::Null).await.body;
+    create(&client, &claims, &claim("of-implicit", 1, Some(&implicit))).await;
+    assert_eq!(used().await, "3 3 3");
+    for refused in [
+        send(&client, "POST", &path("pods"), &requests("more", &resource, 1)).await,
+        send(&client, "POST", &claims, &claim("more", 1, None)).await,
+        // The second one of a pod counts.
+        send(&client, "POST", &claims, &claim("z", 1, Some(&implicit))).await,
+    ] {
+        assert_eq!(refused.code, 403, "{}", refused.text);
+        assert!(refused.text.contains(&format!("requests.{resource}=1")), "{}", refused.text);
+    }
+    // Without its pod a claim counts by itself.
+    let pods = path("pods");
+    let delete = json!({"gracePeriodSeconds": 0});
+    assert_eq!(send(&client, "DELETE", &format!("{pods}/explicit"), &delete).await.code, 200);
+    eventually("the claim of the pod goes with it", || async {
+        send(&client, "GET", &format!("{claims}/of-explicit"), &Value::Null).await.code == 404
+    })
+    .await;
+    counted("2 2 2").await;
+    assert_eq!(send(&client, "DELETE", &format!("{claims}/before"), &Value::Null).await.code, 200);
+    counted("1 1 1").await;
+    let other = json!({"spec": {"extendedResourceName": format!("{class}.example.com/other")}});
+    assert_eq!(send(&client, "PATCH", &format!("{CLASSES}/{class}"), &other).await.code, 200);
+    counted("0 1 1").await;
+    assert_eq!(send(&client, "DELETE", &format!("{CLASSES}/{class}"), &Value::Null).await.code, 200);
+}

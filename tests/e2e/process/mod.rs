@@ -4,6 +4,7 @@
 mod built_in_apis;
 mod configuration;
 mod etcd;
+mod families;
 mod flags;
 mod history;
 mod messages;

@@ -349,6 +349,39 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text").trim().to_owned()
 }
 
+/// Both over `::1`, one joins by a kubeconfig and one by a token, and what one writes the others read.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_join_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this machine has no ::1");
+        return;
+    }
+    let Some(members) = Members::start(ETCD) else { return };
+    let arguments = ["--journal", members.url.as_str(), "--service-cluster-ip-range", "fd00:10::/112"];
+    let roots: Vec<TempDir> = (0..3).map(|_| TempDir::new().expect("directory")).collect();
+    let host = launch().on_host(std::net::Ipv6Addr::LOCALHOST.into(), &[]);
+    let first = start_ready(&host, roots[0].path(), &arguments).await;
+    let mut by_kubeconfig = launch().command(["join", "--kubeconfig"]);
+    by_kubeconfig.arg(first.kubeconfig()).arg("--data-dir").arg(roots[1].path().join("data"));
+    succeeds(by_kubeconfig);
+    let token = text(&admin(&["token", "create"], &first));
+    let url = format!("https://[::1]:{}", first.port());
+    let mut by_token = launch().command(["join", "--server", url.as_str(), "--token", token.as_str()]);
+    by_token.arg("--data-dir").arg(roots[2].path().join("data"));
+    succeeds(by_token);
+    let second = start_ready(&host, roots[1].path(), &arguments).await;
+    let third = start_ready(&host, roots[2].path(), &arguments).await;
+    until_all_are_listed(&first.kubeconfig(), 3).await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let map = r#"{"metadata":{"name":"counter"},"data":{"n":"6"}}"#;
+    let mut writer = connect_to(&third, Protocol::Http1).await;
+    writer.must(&Call::new(Method::POST, path).body(JSON, map)).await.expect("created");
+    for server in [&first, &second] {
+        let reply = connect_to(server, Protocol::Http2).await.must(&Call::get(COUNTER)).await.expect("read");
+        assert!(reply.text().contains("\"n\":\"6\""), "{}", reply.text());
+    }
+}
+
 /// The secret is in neither the logs at the highest level, nor the arguments of a process, nor what commands
 /// print.
 #[tokio::test(flavor = "multi_thread")]

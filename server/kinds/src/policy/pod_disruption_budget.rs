@@ -7,13 +7,11 @@ use crate::checks::int_or_percent::{at_most_100_percent, int_or_percent};
 use crate::checks::Check::{self, AtLeast, By, Enum, Selector};
 use crate::checks::Part;
 use crate::strategy::{Generation, Strategy, BASE};
-use crate::warnings;
 
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     unconditional_update: false,
     checks: CHECKS,
-    warnings: warnings::reserved_name_warnings,
     status_checks: STATUS_CHECKS,
     columns: COLUMNS,
     ..BASE

@@ -190,7 +190,7 @@ fn node_ports_of_large_services() {
         ))
     };
     let (old, mut new) = (spec(&ports(true)), spec(&ports(false)));
-    assert_eq!(service::set_families(&mut new, Some(&old), &["IPv4"]), []);
+    assert_eq!(crate::service_families::set_families(&mut new, Some(&old), &["IPv4"]), []);
     assert_eq!(service::node_ports(&new).len(), 30_000);
     let shared = service::SharedPorts::of(&new);
     let missing = service::missing_node_ports(&new);

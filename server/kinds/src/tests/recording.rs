@@ -407,7 +407,7 @@ impl Record {
         }
         if plural == "services" {
             for (old, cluster) in [(None, &["IPv4"][..]), (Some(old), &["IPv4", "IPv6"][..])] {
-                let errors = crate::service_addresses::set_families(&mut object.clone(), old, cluster);
+                let errors = crate::service_families::set_families(&mut object.clone(), old, cluster);
                 all.push(("families".into(), errors));
             }
         }

@@ -7,6 +7,7 @@
 //! deleted.
 
 mod change;
+mod devices;
 mod limited;
 pub(crate) mod usage;
 
@@ -15,18 +16,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use plinth_codec::time::Timestamp;
 use plinth_codec::{Map, Value};
-use plinth_engine::{Condition, Revision};
+use plinth_engine::{At, Condition, Engine, Revision, Snapshot};
 use smol_str::SmolStr;
 
 use super::call::Call;
 use super::resource_list::ResourceList;
 use plinth_api::{metadata_text, ApiError, Reason};
 use plinth_apiserver::context::Operation;
-use plinth_registry::{object_key, ResourceType};
+use plinth_registry::{object_key, Registry, ResourceType};
 use plinth_storage::encode_object;
-use plinth_storage::ObjectCache;
+use plinth_storage::{ObjectCache, Store};
 
 use change::Change;
+use devices::DeviceNames;
+pub(crate) use devices::{depends_on_classes, extended_resource};
 pub(super) use limited::LimitedResources;
 pub(crate) use usage::{attributes_classes, Counted};
 
@@ -51,7 +54,8 @@ pub(super) async fn validate(
     if quotas.is_empty() && limited.is_empty() {
         return Ok(());
     }
-    let change = Change::new(Counted::new(resource), object, call.old);
+    let devices = device_names(call, &quotas, object).await?;
+    let change = Change::new(Counted::new(resource).with_devices(devices.as_ref()), object, call.old);
     let forbidden = |why: String| call.forbidden(object, &why);
     let mut concerned = Vec::new();
     for quota in &quotas {
@@ -80,6 +84,43 @@ pub(super) async fn validate(
     Ok(())
 }
 
+/// The names under which the devices of a claim count; `None` where no quota has such a limit.
+async fn device_names(
+    call: &Call<'_>,
+    quotas: &[Arc<Value>],
+    object: &Value,
+) -> Result<Option<DeviceNames>, ApiError> {
+    let hard = |quota: &Arc<Value>| {
+        let hard = quota.at(&["status", "hard"]).and_then(Value::as_object);
+        hard.is_some_and(|hard| hard.keys().any(|name| depends_on_classes(name)))
+    };
+    if !Counted::new(&call.cx.resource).is_device_claims() || !quotas.iter().any(hard) {
+        return Ok(None);
+    }
+    let (registry, store) = (call.cx.registry.clone(), call.cx.server.store.clone());
+    let (namespace, object) = (call.namespace.to_owned(), object.clone());
+    let load = move |engine: &Engine| {
+        let snapshot = engine.snapshot(At::Latest)?;
+        let now = Timestamp::now();
+        Ok(load_device_names(&store, &snapshot, &registry, &namespace, Some(&object), now))
+    };
+    call.cx.server.store.read(load).await?.map(Some)
+}
+
+/// The names under which the devices of a namespace's claims count, as of a snapshot. `object` is a claim
+/// that is being written. Blocks; costs a scan of the device classes and of the headers of the claims.
+pub(crate) fn load_device_names(
+    store: &Store,
+    snapshot: &Snapshot,
+    registry: &Registry,
+    namespace: &str,
+    object: Option<&Value>,
+    now: Timestamp,
+) -> Result<DeviceNames, ApiError> {
+    let of_pod = |pod: &Value| usage::of(Counted::PODS, pod, now);
+    DeviceNames::load(store, snapshot, registry, namespace, object, of_pod)
+}
+
 /// Events are exempt from quotas, as upstream; custom resources of that name are not.
 pub(crate) fn is_uncounted(resource: &ResourceType) -> bool {
     resource.plural() == "events" && !resource.is_custom()
@@ -95,6 +136,7 @@ fn counts(call: &Call<'_>, object: &Value) -> bool {
     match (call.cx.resource.group(), call.cx.resource.plural(), subresource) {
         ("", "pods", "resize") | ("", "services", "") | ("", "persistentvolumeclaims", "" | "status") => true,
         ("", "pods", "") => call.old.is_some_and(|old| ends(old) != ends(object)),
+        ("resource.k8s.io", "resourceclaims", "") => true,
         _ => false,
     }
 }
@@ -178,6 +220,12 @@ pub(crate) fn differ(counted: Counted<'_>, new: &Value, old: &Value, now: Timest
     let ends = |pod: &Value| pod.at(&["spec", "activeDeadlineSeconds"]).and_then(Value::as_int).is_some();
     let is_claim = counted.builtin() == Some(("", "persistentvolumeclaims"));
     let is_pod = counted.builtin() == Some(("", "pods"));
+    if is_pod && devices::names_other_claim(new, old) {
+        return true;
+    }
+    if counted.is_device_claims() && devices::has_other_pod(new, old) {
+        return true;
+    }
     usage::of(counted, new, now) != usage::of(counted, old, now)
         || ends(new) != ends(old)
         || is_pod && usage::overdue_after(new) != usage::overdue_after(old)
@@ -207,6 +255,11 @@ impl Count {
         let zero = plinth_codec::quantity::Quantity::ZERO;
         let used = ResourceList(hard.0.into_keys().map(|name| (name, zero)).collect());
         Count { used, quota, now, until: None }
+    }
+
+    /// Whether its limits of claims depend on device classes.
+    pub(crate) fn depends_on_classes(&self) -> bool {
+        self.used.0.keys().any(|name| depends_on_classes(name))
     }
 
     /// Whether objects of a resource can have usage that the quota limits.

@@ -11,6 +11,7 @@ use plinth_codec::time::Timestamp;
 use plinth_codec::{tree, Map, Value};
 
 use super::super::resource_list::{self, ResourceList, Total};
+use super::devices::{self, DeviceNames, REQUESTS_OF_CLASS};
 use plinth_kinds::quantities::{is_extended, is_native};
 use plinth_registry::ResourceType;
 
@@ -19,12 +20,6 @@ const OLD_NAMES: [&str; 4] = ["configmaps", "resourcequotas", "replicationcontro
 const COMPUTE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const STORAGE_CLASS: &str = ".storageclass.storage.k8s.io/";
 const HUGE_PAGES: &str = "hugepages-";
-/// Suffix after the name of a device class.
-const DEVICES_OF_CLASS: &str = ".deviceclass.resource.k8s.io/devices";
-/// Prefix of the name of a device class, as requested by containers.
-const REQUESTS_OF_CLASS: &str = "requests.deviceclass.resource.kubernetes.io/";
-/// Assumed number of devices of a request for all devices of a class.
-const MOST_DEVICES: i64 = 32;
 /// The deprecated annotation for a claim's class.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
@@ -50,11 +45,27 @@ pub(crate) struct Counted<'a> {
     plural: &'a str,
     /// For custom resources only the number of objects counts, even if a built-in one has the same name.
     is_custom: bool,
+    /// Without them claims count under the names of their classes alone.
+    devices: Option<&'a DeviceNames>,
 }
 
 impl<'a> Counted<'a> {
+    pub(super) const PODS: Counted<'static> =
+        Counted { group: "", plural: "pods", is_custom: false, devices: None };
+
     pub(crate) fn new(resource: &'a ResourceType) -> Counted<'a> {
-        Counted { group: resource.group(), plural: resource.plural(), is_custom: resource.is_custom() }
+        let (group, plural) = (resource.group(), resource.plural());
+        Counted { group, plural, is_custom: resource.is_custom(), devices: None }
+    }
+
+    /// With names under which devices of claims count.
+    pub(crate) fn with_devices(self, devices: Option<&'a DeviceNames>) -> Counted<'a> {
+        Counted { devices, ..self }
+    }
+
+    /// Whether its objects are claims of devices.
+    pub(crate) fn is_device_claims(self) -> bool {
+        self.builtin() == Some(("resource.k8s.io", "resourceclaims"))
     }
 
     /// Group and plural of a built-in resource.
@@ -69,7 +80,7 @@ impl<'a> Counted<'a> {
 
     #[cfg(test)]
     pub(super) fn of_builtin(group: &'a str, plural: &'a str) -> Counted<'a> {
-        Counted { group, plural, is_custom: false }
+        Counted { group, plural, is_custom: false, devices: None }
     }
 }
 
@@ -93,9 +104,7 @@ pub(crate) fn is_about(counted: Counted<'_>, name: &str) -> bool {
             let of_class = name.split_once(STORAGE_CLASS).map_or(name, |(_, rest)| rest);
             matches!(of_class, "persistentvolumeclaims" | "requests.storage")
         }
-        ("resource.k8s.io", "resourceclaims") => {
-            name.ends_with(DEVICES_OF_CLASS) || name.starts_with(REQUESTS_OF_CLASS)
-        }
+        ("resource.k8s.io", "resourceclaims") => devices::is_about(counted.devices, name),
         ("", plural) => OLD_NAMES.contains(&plural) && name == plural,
         _ => false,
     }
@@ -129,7 +138,9 @@ pub(crate) fn of(counted: Counted<'_>, object: &Value, now: Timestamp) -> Resour
             used.insert("services.loadbalancers".to_owned(), count(usize::from(kind == "LoadBalancer")));
         }
         ("", "persistentvolumeclaims") => used.extend(of_claim(object)),
-        ("resource.k8s.io", "resourceclaims") => used.extend(of_device_claim(object)),
+        ("resource.k8s.io", "resourceclaims") => {
+            used.extend(devices::of_claim(object, counted.devices));
+        }
         ("", plural) if OLD_NAMES.contains(&plural) => {
             used.insert(plural.to_owned(), one());
         }
@@ -161,38 +172,6 @@ fn of_claim(claim: &Value) -> BTreeMap<String, Quantity> {
         }
     }
     used
-}
-
-/// Devices by class. Of alternative requests the maximum per class counts.
-fn of_device_claim(claim: &Value) -> BTreeMap<String, Quantity> {
-    let mut devices: BTreeMap<&str, i64> = BTreeMap::new();
-    let requests = claim.list_at(&["spec", "devices", "requests"]);
-    for request in requests {
-        let alternatives = request.list_at(&["firstAvailable"]);
-        // A request of v1beta1 has the members of `exactly` itself.
-        let itself = || Some(request).filter(|request| request.get("deviceClassName").is_some());
-        let exactly = request.get("exactly").or_else(itself);
-        let wanted = alternatives.iter().chain(exactly.filter(|_| alternatives.is_empty()));
-        let mut dearest: BTreeMap<&str, i64> = BTreeMap::new();
-        for wanted in wanted {
-            let number = match wanted.str_at(&["allocationMode"]) {
-                Some("ExactCount") => wanted.get("count").and_then(Value::as_int).unwrap_or(0),
-                Some("All") => MOST_DEVICES,
-                _ => 0,
-            };
-            let class = dearest.entry(wanted.str_at(&["deviceClassName"]).unwrap_or_default()).or_default();
-            *class = number.max(*class);
-        }
-        for (class, number) in dearest {
-            let all = devices.entry(class).or_default();
-            *all = all.saturating_add(number);
-        }
-    }
-    let named = devices.into_iter().flat_map(|(class, number)| {
-        let number = Quantity::of_int(number);
-        [(format!("{class}{DEVICES_OF_CLASS}"), number), (format!("{REQUESTS_OF_CLASS}{class}"), number)]
-    });
-    named.collect()
 }
 
 /// Requests and limits under their names in quotas.
@@ -440,13 +419,13 @@ mod tests {
                 "resource.k8s.io",
                 "resourceclaims",
                 r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":1}},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"firstAvailable":[{"deviceClassName":"g","allocationMode":"ExactCount","count":3},{"deviceClassName":"g","allocationMode":"ExactCount","count":1},{"deviceClassName":"h","allocationMode":"All"}]}]}}}"#,
-                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=5,h.deviceclass.resource.k8s.io/devices=32,requests.deviceclass.resource.kubernetes.io/g=5,requests.deviceclass.resource.kubernetes.io/h=32",
+                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=5,h.deviceclass.resource.k8s.io/devices=32",
             ),
             (
                 "resource.k8s.io",
                 "resourceclaims",
                 r#"{"spec":{"devices":{"requests":[{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":9223372036854775807}},{"exactly":{"deviceClassName":"g","allocationMode":"ExactCount","count":9223372036854775807}}]}}}"#,
-                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=9223372036854775807,requests.deviceclass.resource.kubernetes.io/g=9223372036854775807",
+                "count/resourceclaims.resource.k8s.io=1,g.deviceclass.resource.k8s.io/devices=9223372036854775807",
             ),
         ];
         for (group, plural, object, usage) in rows {

@@ -29,7 +29,7 @@ use super::call::Call;
 use super::expressions::{CelAuthorizer, Conditions, Subject};
 use super::reinvocation::Id;
 use super::section::decode_section;
-use super::{conversions, matching, mutated};
+use super::{conversions, matching, mutated, static_manifests};
 use plinth_api::{metadata_text, record_step, timed, ApiError, ConfigKind, Layer, Reason};
 use plinth_apiserver::context::Server;
 use plinth_apiserver::egress::client::Bounds;
@@ -91,11 +91,7 @@ const OLD_KIND: ConfigKind =
 pub(super) fn read_section(part: &Value) -> Result<Option<Arc<WebhookCredentials>>, String> {
     let kind = if part.str_at(&["kind"]) == Some(OLD_KIND.kind) { OLD_KIND } else { KIND };
     let section: Section = decode_section(part, kind)?;
-    if !section.static_manifests_dir.is_empty() {
-        let why =
-            "staticManifestsDir requires the ManifestBasedAdmissionControlConfig feature gate to be enabled";
-        return Err(format!("staticManifestsDir: Forbidden: {why}"));
-    }
+    static_manifests::refuse(&section.static_manifests_dir)?;
     let file = section.kube_config_file;
     if file.is_empty() {
         return Ok(None);

@@ -1,5 +1,9 @@
 //! Reasons why a server does not start, or ends.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::super::feature_gates::FeatureGateError;
 use super::super::runtime_config::RuntimeConfigError;
 use super::super::service_manager::ServiceManagerError;
@@ -30,6 +34,16 @@ pub enum ServeError {
     Flag(#[from] UpstreamFlagError),
     #[error("--feature-gates: {0}")]
     FeatureGates(#[from] FeatureGateError),
+    #[error(
+        "--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family"
+    )]
+    RangesOfOneFamily,
+    #[error("--service-cluster-ip-range must not contain more than two entries")]
+    TooManyRanges,
+    #[error("service IP family {range:?} must match public address family {address:?}: give \
+             --service-cluster-ip-range with a range of the family of --advertise-address first",
+            range = range.to_string(), address = address.to_string())]
+    Families { range: IpNet, address: IpAddr },
     #[error("--runtime-config: {0}")]
     RuntimeConfig(#[from] RuntimeConfigError),
     #[error(transparent)]

@@ -15,6 +15,7 @@ use super::super::given_flags::GivenFlags;
 use super::super::runtime_config::ApiEnablementOptions;
 use super::super::upstream::{KubeApiserver, UpstreamFlags};
 use super::backups::BackupScheduleOptions;
+use super::ServeError;
 use crate::admission::AdmissionOptions;
 use crate::controllers::Controllers;
 use crate::replica::checkpoint_dir::CheckpointOptions;
@@ -261,6 +262,26 @@ impl ServeOptions {
             Err(_) => name.as_str().try_into().ok().map(SanType::DnsName),
         });
         addresses.chain(named).collect()
+    }
+
+    /// Checks the families of the ranges of Services, as kube-apiserver does: the Service `kubernetes` has
+    /// one family, and its endpoints are of that one.
+    pub(super) fn check_families(&self) -> Result<(), ServeError> {
+        let [first, rest @ ..] = self.service_cluster_ip_range.as_slice() else { return Ok(()) };
+        let is_ipv6 = first.addr().is_ipv6();
+        if rest.len() > 1 {
+            return Err(ServeError::TooManyRanges);
+        }
+        if rest.iter().any(|range| range.addr().is_ipv6() == is_ipv6) {
+            return Err(ServeError::RangesOfOneFamily);
+        }
+        let bound = self.bind_address.filter(|address| !address.is_loopback() && !address.is_unspecified());
+        match self.advertise_address.or(bound) {
+            Some(address) if address.is_ipv6() != is_ipv6 => {
+                Err(ServeError::Families { range: *first, address })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The bind address. Only local clients can connect unless flag sets another.

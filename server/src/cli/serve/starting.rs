@@ -139,6 +139,7 @@ impl StartSettings {
             tracing::warn!(flag, reason = %warning, "flag is ignored");
         }
         options.gates.check()?;
+        options.check_families()?;
         let table = options.apis.enabled()?;
         if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
             return Err(ServeError::CheckpointsOfSingle);
@@ -435,7 +436,7 @@ async fn create_objects(
     let is_restored =
         tolerate("an allocation of a Service", controllers::allocations::restore(server).await)?;
     controllers::allocations::start(server, is_restored.then_some(before));
-    if !system_objects::is_reachable(advertised) {
+    if !system_objects::is_reachable(server, advertised) {
         tracing::warn!(
             "Service default/kubernetes has no endpoints: others cannot reach the addresses of this machine"
         );

@@ -12,6 +12,7 @@ use super::reconcile_object::reconcile_object;
 use crate::members;
 use plinth_api::{find_condition, is_deleting, metadata_text, set_condition, ApiError, Verb};
 use plinth_apiserver::context::{Context, Server};
+use plinth_apiserver::handlers::delete::delete_one;
 use plinth_apiserver::handlers::internal::{ensure, update};
 use plinth_apiserver::kind_handlers::service::DEFAULT_SERVICE_CIDR;
 use plinth_storage::decode_object;
@@ -85,7 +86,7 @@ pub async fn ensure_classes_and_roles(server: &Arc<Server>) -> Result<(), ApiErr
 pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAddr) -> Result<(), ApiError> {
     const NAME: &str = "kubernetes";
     const NAMESPACE: &str = "default";
-    let address = advertised(listening.ip());
+    let address = advertised(listening.ip(), prefers_ipv6(server));
     let servers = servers(server, SocketAddr::new(address, listening.port())).await?;
     // All have one port where each is on a machine of its own; a slice has one.
     let slice_port = servers.first_key_value().map_or(listening.port(), |(port, _)| *port);
@@ -138,6 +139,7 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
         "subsets": subsets,
     });
     reconcile_object(server, ("", "v1", "endpoints"), NAMESPACE, endpoints, &["subsets"]).await?;
+    delete_slice_of_other_family(server, family).await?;
     let slice = tree!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -156,10 +158,33 @@ pub async fn ensure_kubernetes_service(server: &Arc<Server>, listening: SocketAd
     .await
 }
 
+/// Deletes the slice of the Service `kubernetes` if its addresses are of another family than those of the
+/// servers: a slice's family is immutable.
+async fn delete_slice_of_other_family(server: &Arc<Server>, family: &str) -> Result<(), ApiError> {
+    const SLICES: (&str, &str, &str) = ("discovery.k8s.io", "v1", "endpointslices");
+    let cx = Context::internal(server, SLICES, "default", "kubernetes", Verb::Delete)?;
+    let Some(form) = &cx.resource.storage else { return Ok(()) };
+    let Some(record) = server.store.get(form, "default", "kubernetes").await? else { return Ok(()) };
+    let slice = decode_object(&cx.resource, &record)?;
+    if slice.str_at(&["addressType"]) == Some(family) {
+        return Ok(());
+    }
+    match delete_one(&cx, "Background", metadata_text(&slice, "uid"), Some(record.mod_revision)).await {
+        // The next round repairs what it is now.
+        Err(error) if error.has_changed() => Ok(()),
+        deleted => deleted,
+    }
+}
+
 /// Whether others can reach this server: whether the machine has an address that endpoints may have.
 #[must_use]
-pub fn is_reachable(listening: SocketAddr) -> bool {
-    may_be_endpoint(advertised(listening.ip()))
+pub fn is_reachable(server: &Server, listening: SocketAddr) -> bool {
+    may_be_endpoint(advertised(listening.ip(), prefers_ipv6(server)))
+}
+
+/// Whether the endpoints of the Service `kubernetes` should have addresses of IPv6: as its own address.
+fn prefers_ipv6(server: &Server) -> bool {
+    server.services.first_address().is_some_and(|address| address.is_ipv6())
 }
 
 /// Endpoints may not have addresses of one machine or of one link.
@@ -180,7 +205,7 @@ async fn servers(server: &Server, own: SocketAddr) -> Result<BTreeMap<u16, BTree
         false => Vec::new(),
     };
     for address in others.into_iter().map(|member| member.address).chain([own]) {
-        let reachable = advertised(address.ip());
+        let reachable = advertised(address.ip(), own.is_ipv6());
         if reachable.is_ipv4() == own.is_ipv4() && may_be_endpoint(reachable) {
             servers.entry(address.port()).or_default().insert(reachable);
         }
@@ -316,18 +341,23 @@ async fn warn_of_other_networks(
 }
 
 /// The address at which others reach this server: the bind address, or, if that is unspecified, this
-/// machine's address on its default route (as upstream chooses its advertise address).
-fn advertised(listening: IpAddr) -> IpAddr {
+/// machine's address on its default route (as upstream chooses its advertise address), of the family of the
+/// Service `kubernetes` if there is one.
+fn advertised(listening: IpAddr, prefers_ipv6: bool) -> IpAddr {
     if !listening.is_loopback() && !listening.is_unspecified() {
         return listening;
     }
-    // Connecting a datagram socket sends nothing; it only looks up the route.
-    const SOMEWHERE: (IpAddr, u16) = (IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)), 9);
-    let route = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        socket.connect(SOMEWHERE)?;
-        socket.local_addr()
-    });
-    route.map(|local| local.ip()).ok().filter(|ip| !ip.is_unspecified()).unwrap_or(listening)
+    let families = if prefers_ipv6 { [true, false] } else { [false, true] };
+    families.into_iter().find_map(on_default_route).unwrap_or(listening)
+}
+
+/// This machine's address on its default route of a family.
+fn on_default_route(is_ipv6: bool) -> Option<IpAddr> {
+    // Addresses for documentation: connecting a datagram socket sends nothing, it only looks up the route.
+    let (own, somewhere) = if is_ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
+    let socket = UdpSocket::bind(own).ok()?;
+    socket.connect(somewhere).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use super::networks::networks;
 use crate::context::{Context, TransactionParts};
 use plinth_api::{metadata_text, ApiError, Cause, Moment};
 use plinth_kinds::service_addresses as service;
+use plinth_kinds::service_families::set_families;
 use plinth_kinds::service_ranges::nth;
 use plinth_registry::{object_key, prefix_range, resource_prefix};
 use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Stored};
@@ -45,7 +46,7 @@ pub(crate) async fn allocate(
 ) -> Result<TransactionParts, ApiError> {
     let ranges = &cx.server.services;
     let families: Vec<&str> = ranges.addresses.iter().map(|range| service::family(range.addr())).collect();
-    let errors = service::set_families(new, old, &families);
+    let errors = set_families(new, old, &families);
     if !errors.is_empty() {
         return Err(refuse(new, errors));
     }

@@ -7,16 +7,12 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use plinth_api::Cause;
 use plinth_codec::{Map, Value};
 
-use crate::checks::{address, ErrorList, Part};
-use crate::core::service::ip_families::validate_families;
-
 /// `clusterIP` of a headless Service.
-const NONE: &str = "None";
+pub(super) const NONE: &str = "None";
 
-const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
+pub(super) const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 /// A field that holds a node port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +41,11 @@ pub fn family(address: IpAddr) -> &'static str {
     }
 }
 
-fn text<'a>(service: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(service: &'a Value, key: &str) -> &'a str {
     service.str_at(&["spec", key]).unwrap_or_default()
 }
 
-fn texts<'a>(service: &'a Value, key: &str) -> Vec<&'a str> {
+pub(super) fn texts<'a>(service: &'a Value, key: &str) -> Vec<&'a str> {
     let list = service.list_at(&["spec", key]);
     list.iter().filter_map(Value::as_str).collect()
 }
@@ -68,7 +64,7 @@ fn health_port(service: &Value) -> i64 {
     service.at(&["spec", "healthCheckNodePort"]).and_then(Value::as_int).unwrap_or(0)
 }
 
-fn needs_address(service: &Value) -> bool {
+pub(super) fn needs_address(service: &Value) -> bool {
     matches!(text(service, "type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
@@ -91,7 +87,7 @@ fn needs_health_check(service: &Value) -> bool {
     text(service, "type") == "LoadBalancer" && text(service, "externalTrafficPolicy") == "Local"
 }
 
-fn is_headless(service: &Value) -> bool {
+pub(super) fn is_headless(service: &Value) -> bool {
     text(service, "clusterIP") == NONE || cluster_ip_texts(service).first() == Some(&NONE)
 }
 
@@ -223,68 +219,6 @@ pub fn set_addresses(service: &mut Value, addresses: &[IpAddr]) {
     }
 }
 
-/// Defaults `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` from each other, from the old
-/// Service, and from the families of the cluster (`cluster`, primary first).
-pub fn set_families(service: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Vec<Cause> {
-    let old = old.filter(|old| needs_address(old));
-    if let Some(old) = old {
-        keep_assigned(service, old);
-    }
-    if !needs_address(service) {
-        return Vec::new();
-    }
-    let ip = text(service, "clusterIP").to_owned();
-    let old_ip = old.map(|old| text(old, "clusterIP"));
-    let stale = old.is_some_and(|old| texts(old, "clusterIPs") == texts(service, "clusterIPs"));
-    let Some(spec) = service.object_at_mut(&["spec"]) else { return Vec::new() };
-    let has_list = spec.get("clusterIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
-    if !ip.is_empty() && (!has_list || (stale && old_ip != Some(ip.as_str()))) {
-        spec.insert("clusterIPs", vec![Value::from(ip)]);
-    }
-    let errors = ErrorList::of(service, |service| {
-        malformed(service, old);
-        validate_families(service);
-    });
-    if !errors.is_empty() {
-        return errors;
-    }
-    choose_families(service, cluster)
-}
-
-/// Errors of the requested cluster IPs; those of the old Service are accepted (kubernetes
-/// `ValidateServiceClusterIPsRelatedFields`).
-fn malformed(service: &Part<'_>, old: Option<&Value>) {
-    const PATH: &str = "spec.clusterIPs";
-    const MAX: usize = 2;
-    let (first, all) = (service.text("spec.clusterIP"), service.texts(PATH));
-    let refuse = |why: &str| service.invalid(PATH, cluster_ips(service.value()), why);
-    match all.first() {
-        Some(_) if first.is_empty() => refuse("must be empty when `clusterIP` is not specified"),
-        Some(same) if *same != first => refuse("first value must match `clusterIP`"),
-        _ => {}
-    }
-    if all.len() > 1 && all.first() == Some(&NONE) {
-        refuse("'None' must be the first and only value");
-    }
-    if all.len() > MAX {
-        refuse(&format!("may only hold up to {MAX} values"));
-        return;
-    }
-    let before = old.map(|old| texts(old, "clusterIPs")).unwrap_or_default();
-    let before_errors = service.errors();
-    for (i, ip) in service.each(PATH).enumerate() {
-        if (i > 0 || ip.text("") != NONE) && !before.contains(&ip.text("")) {
-            ip.apply("", address::legacy);
-        }
-    }
-    if service.errors() == before_errors && all.len() > 1 && all.first() != Some(&NONE) {
-        let families: HashSet<&str> = addresses(service.value()).into_iter().map(family).collect();
-        if families.len() < all.len() {
-            refuse("may specify no more than one IP for each IP family");
-        }
-    }
-}
-
 /// Whether the Service is reachable from outside the cluster.
 fn is_external(service: &Value) -> bool {
     match text(service, "type") {
@@ -294,65 +228,8 @@ fn is_external(service: &Value) -> bool {
     }
 }
 
-fn choose_families(service: &mut Value, cluster: &[&str]) -> Vec<Cause> {
-    let selects = service.at(&["spec", "selector"]).and_then(Value::as_object).is_some_and(|s| !s.is_empty());
-    let free = is_headless(service) && !selects;
-    let policy = match text(service, "ipFamilyPolicy") {
-        "" if free => "RequireDualStack",
-        "" => "SingleStack",
-        given => given,
-    }
-    .to_owned();
-    let mut families: Vec<String> = texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
-    let named: Vec<&str> = addresses(service).into_iter().map(family).collect();
-    let mut errors = Vec::new();
-    for (i, name) in named.iter().enumerate().skip(families.len()) {
-        match cluster.contains(name) {
-            true => families.push((*name).to_owned()),
-            false => {
-                let why = format!("{name} is not configured on this cluster");
-                errors.push(Cause::invalid(format!("spec.clusterIPs[{i}]"), cluster_ips(service), &why));
-            }
-        }
-    }
-    if policy == "SingleStack" {
-        let counts = [(named.len(), "cluster IPs"), (families.len(), "IP families")];
-        for (_, what) in counts.into_iter().filter(|(count, _)| *count > 1) {
-            let why =
-                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-            errors.push(Cause::invalid("spec.ipFamilyPolicy", policy.as_str(), &why));
-        }
-    }
-    if !free {
-        if policy == "RequireDualStack" && cluster.len() < 2 {
-            let why = "this cluster is not configured for dual-stack services";
-            errors.push(Cause::invalid("spec.ipFamilyPolicy", policy.as_str(), why));
-        }
-        let strange = families.iter().enumerate().filter(|(_, name)| !cluster.contains(&name.as_str()));
-        let why = "not configured on this cluster";
-        errors.extend(
-            strange.map(|(i, name)| Cause::invalid(format!("spec.ipFamilies[{i}]"), name.as_str(), why)),
-        );
-    }
-    if !errors.is_empty() {
-        return errors;
-    }
-    if families.is_empty() {
-        families.extend(cluster.first().map(|primary| (*primary).to_owned()));
-    }
-    if policy != "SingleStack" && families.len() == 1 && (free || cluster.len() == 2) {
-        let other = FAMILIES.iter().find(|name| families.first().is_some_and(|first| first != *name));
-        families.extend(other.map(|name| (*name).to_owned()));
-    }
-    if let Some(spec) = service.object_at_mut(&["spec"]) {
-        spec.insert("ipFamilies", families.into_iter().map(Value::from).collect::<Vec<_>>());
-        spec.insert("ipFamilyPolicy", policy);
-    }
-    Vec::new()
-}
-
 /// Copies allocated values from the old Service where the client omits them.
-fn keep_assigned(service: &mut Value, old: &Value) {
+pub(super) fn keep_assigned(service: &mut Value, old: &Value) {
     if needs_address(service) {
         let same_ip =
             matches!(text(service, "clusterIP"), "") || text(service, "clusterIP") == text(old, "clusterIP");
@@ -445,58 +322,6 @@ mod tests {
     }
 
     #[test]
-    fn families_and_policy() {
-        let dual: &[&str] = &["IPv4", "IPv6"];
-        let single: &[&str] = &["IPv4"];
-        // spec, cluster, families and policy, or the path of the error
-        let rows = [
-            (r#"{"type":"ClusterIP"}"#, single, Ok((vec!["IPv4"], "SingleStack"))),
-            (
-                r#"{"type":"ClusterIP","clusterIP":"None"}"#,
-                single,
-                Ok((vec!["IPv4", "IPv6"], "RequireDualStack")),
-            ),
-            (
-                r#"{"type":"ClusterIP","clusterIP":"None","selector":{"a":"b"}}"#,
-                single,
-                Ok((vec!["IPv4"], "SingleStack")),
-            ),
-            (
-                r#"{"type":"ClusterIP","ipFamilyPolicy":"PreferDualStack"}"#,
-                single,
-                Ok((vec!["IPv4"], "PreferDualStack")),
-            ),
-            (
-                r#"{"type":"ClusterIP","ipFamilyPolicy":"PreferDualStack"}"#,
-                dual,
-                Ok((vec!["IPv4", "IPv6"], "PreferDualStack")),
-            ),
-            (r#"{"type":"ClusterIP","ipFamilies":["IPv6"]}"#, dual, Ok((vec!["IPv6"], "SingleStack"))),
-            (r#"{"type":"ClusterIP","clusterIP":"fd00::1"}"#, dual, Ok((vec!["IPv6"], "SingleStack"))),
-            (
-                r#"{"type":"ClusterIP","ipFamilyPolicy":"RequireDualStack"}"#,
-                single,
-                Err("spec.ipFamilyPolicy"),
-            ),
-            (r#"{"type":"ClusterIP","ipFamilies":["IPv6"]}"#, single, Err("spec.ipFamilies[0]")),
-            (r#"{"type":"ClusterIP","clusterIP":"abc"}"#, single, Err("spec.clusterIPs[0]")),
-            (r#"{"type":"ClusterIP","ipFamilies":["IPv4","IPv6"]}"#, dual, Err("spec.ipFamilyPolicy")),
-        ];
-        for (spec, cluster, expected) in rows {
-            let mut service = parse(&format!(r#"{{"spec":{spec}}}"#));
-            let errors = set_families(&mut service, None, cluster);
-            match expected {
-                Ok((families, policy)) => {
-                    assert_eq!(errors, [], "{spec}");
-                    assert_eq!(texts(&service, "ipFamilies"), families, "{spec}");
-                    assert_eq!(text(&service, "ipFamilyPolicy"), policy, "{spec}");
-                }
-                Err(path) => assert_eq!(errors.first().map(|f| f.field.as_str()), Some(path), "{spec}"),
-            }
-        }
-    }
-
-    #[test]
     fn an_update_keeps_allocated_values_and_drops_fields_of_the_old_type() {
         let old = parse(
             r#"{"spec":{"type":"NodePort","clusterIP":"10.0.0.9","clusterIPs":["10.0.0.9"],"ipFamilies":["IPv4"],
@@ -504,7 +329,7 @@ mod tests {
         );
         let mut new =
             parse(r#"{"spec":{"type":"NodePort","ports":[{"name":"a","port":2},{"name":"b","port":3}]}}"#);
-        assert_eq!(set_families(&mut new, Some(&old), &["IPv4"]), []);
+        keep_assigned(&mut new, &old);
         assert_eq!(text(&new, "clusterIP"), "10.0.0.9");
         assert_eq!(node_ports(&new), [30001]);
         assert_eq!(missing_node_ports(&new), [NodePortField::Port(1)]);

@@ -2,6 +2,7 @@
 
 pub mod addresses;
 mod columns;
+pub mod families;
 mod ip_families;
 pub mod ranges;
 
