@@ -13,9 +13,8 @@
 //!   connection's socket takes them: many users may have less each than one who reads a long list. How young
 //!   its answers are, and on how many connections, is in a client's hands; so it is the user who counts, and
 //!   for a minute it counts that a connection of it was closed, or that it reset requests without reading
-//! their answers. A connection of several users counts for the one of them who has most. All clients that are
-//! anonymous, or not authenticated yet, are
-//!   one user: addresses are cheap.
+//!   their answers. A connection of several users counts for the one of them who has most. All clients that
+//!   are anonymous, or not authenticated yet, are one user: addresses are cheap.
 //!
 //! Requests that wait count as answers that are not read, for a reader or, where a connection has many, for
 //! their processor time; so do the streams of such a connection. Documents that all answers share do not.

@@ -143,7 +143,7 @@ mod tests {
         assert!(!taken.is_new(now));
         let twice = taken.lately().with(taken.lately(), now);
         assert!((twice.rate(now) / taken.lately().rate(now) - 2.0).abs() < 0.01);
-        // What it did long ago says nothing.
+        // What it read long ago does not count.
         let again = now + Duration::from_secs(60);
         taken.add(again, 1 << 20, 0);
         let rate = taken.rate(again + Duration::from_millis(100)) / f64::from(10 << 20);
