@@ -291,7 +291,7 @@ mod tests {
             "certificateAuthorityFile: ca.crt\nuser: replica\npasswordFile: password\nmaxRecordBytes: 65536",
         );
         let options = options.unwrap();
-        assert_eq!(with("maxRecordBytes: 18446744073709551615").unwrap().max_record_bytes, record::MAX_BYTES);
+        assert_eq!(with("maxRecordBytes: 9223372036854775807").unwrap().max_record_bytes, record::MAX_BYTES);
         assert_eq!(options.user.unwrap().password, "secret");
         assert_eq!(options.tls.unwrap().certificate_authority, authority.as_bytes());
         assert_eq!(options.max_record_bytes, 65536);
