@@ -81,6 +81,16 @@ async fn commands_report_what_to_do_instead() {
     assert!(message.contains("--kubeconfig"), "{message}");
     fs::write(at("b"), "precious").expect("file");
     let admin = server.kubeconfig().to_str().expect("text");
+    // The server runs, and has no such object; another one does not run.
+    let message = failed(&["history", "pods", "none", "--kubeconfig", admin]);
+    assert!(message.contains("does not exist") && !message.contains("that the server runs"), "{message}");
+    let text = fs::read_to_string(admin).expect("kubeconfig");
+    let address = text.split("https://").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let absent = text.replace(address.expect("an address"), &format!("127.0.0.1:{}", some_port()));
+    fs::write(at("absent"), absent).expect("kubeconfig");
+    let message = failed(&["history", "pods", "none", "--kubeconfig", &at("absent")]);
+    assert!(message.contains("that the server runs"), "{message}");
+    fs::remove_file(at("absent")).expect("removed");
     let message = failed(&["backup", "--kubeconfig", admin, "--to", &at("b")]);
     assert!(message.contains("exists already"), "{message}");
     assert_eq!(fs::read(at("b")).expect("file"), b"precious");
@@ -146,7 +156,26 @@ async fn a_start_that_waits_can_be_stopped() {
 fn an_unwritable_directory_is_named() {
     // Nobody, not even root, makes directories in /proc.
     let message = refused(Path::new("/proc/plinth-data"), &["--secure-port", &some_port()]);
-    assert!(message.contains("/proc/plinth-data"), "{message}");
+    assert!(message.contains("/proc/plinth-data") && message.contains("; give --data-dir"), "{message}");
+}
+
+#[test]
+fn a_refused_file_is_named_with_its_flag() {
+    let dir = TempDir::new().expect("directory");
+    let file = dir.path().join("file");
+    fs::write(&file, "hi").expect("file");
+    for flag in [
+        "--audit-policy-file",
+        "--admission-control-config-file",
+        "--service-account-key-file",
+        "--tracing-config-file",
+        "--client-ca-file",
+        "--requestheader-client-ca-file",
+    ] {
+        let given = format!("{flag}={}", file.display());
+        let message = refused(&dir.path().join("data"), &["--secure-port", &some_port(), &given]);
+        assert!(message.contains(flag) && message.contains(&*file.to_string_lossy()), "{message}");
+    }
 }
 
 #[test]

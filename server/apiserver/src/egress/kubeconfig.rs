@@ -333,3 +333,43 @@ fn pem(key: &str, data: &str, file: &str, dir: &Path) -> Result<Option<Vec<u8>>,
     let bytes = std::fs::read(dir.join(file)).map_err(|e| format!("{key}: {file}: {e}"))?;
     Ok(Some(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_make_another_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config");
+        let cluster = "server: \"http://localhost:1\"";
+        let rows = [
+            ("", cluster, None),
+            ("username: a, password: b, token: t", cluster, None),
+            ("token: t, exec: {command: get-token}", cluster, Some("\"exec\"")),
+            ("auth-provider: {name: oidc}", cluster, Some("\"auth-provider\"")),
+            ("token: t, as: bob", cluster, Some("\"as\"")),
+            ("token: t, as-uid: u", cluster, Some("\"as-uid\"")),
+            ("token: t, as-groups: [g]", cluster, Some("\"as-groups\"")),
+            ("token: t, as-user-extra: {a: [b]}", cluster, Some("\"as-user-extra\"")),
+            ("", "server: \"http://localhost:1\", proxy-url: \"http://p\"", Some("\"proxy-url\"")),
+        ];
+        for (user, cluster, refused) in rows {
+            let text = format!(
+                "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
+                 contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            let read = Kubeconfig::read(&file).map(|_| ()).map_err(|error| error.to_string());
+            let users = Users::read(&file).map(|_| ()).map_err(|error| error.to_string());
+            match refused {
+                None => assert_eq!((read, users), (Ok(()), Ok(())), "{user}"),
+                Some(what) => {
+                    assert!(read.as_ref().is_err_and(|text| text.contains(what)), "{user}: {read:?}");
+                    // Of the users alone.
+                    assert_eq!(users.is_err(), what != "\"proxy-url\"", "{user}: {users:?}");
+                }
+            }
+        }
+    }
+}

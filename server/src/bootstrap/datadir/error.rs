@@ -9,7 +9,7 @@ use crate::bootstrap::pki::PkiError;
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// It cannot be created, read or written.
-    #[error("cannot use data directory {path}: {source}\nGive --data-dir a directory that this user may read and write, or may create")]
+    #[error("cannot use data directory {path}: {source}; give --data-dir a directory that this user may read and write, or may create")]
     Io {
         /// Path of the directory or a file in it.
         path: PathBuf,
