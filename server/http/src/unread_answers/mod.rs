@@ -1,4 +1,4 @@
-//! Answers in memory that their clients have not read yet.
+//! Answers in memory that their clients have not read yet (`docs/design/0043-unread-answers.md`).
 //!
 //! An answer that is whole in memory has left the request's seat and slot behind, and a client that opens
 //! many streams and reads none (HTTP/2 with a closed window) would collect them without bound. Two rules:
