@@ -216,12 +216,12 @@ fn read_settings(path: &Path) -> Result<Settings, JournalOptionsError> {
         }
     };
     let certificate_authority = config.certificate_authority_file.map(beside).transpose()?;
+    if identity.is_some() && certificate_authority.is_none() {
+        return Err(contradiction(path, "clientCertificateFile needs certificateAuthorityFile"));
+    }
     let key_pair = identity.as_ref().map(|(certificate, key)| (&certificate[..], &key[..]));
     if let Some(problem) = problem_of_tls(certificate_authority.as_deref(), key_pair) {
         return Err(contradiction(path, problem));
-    }
-    if identity.is_some() && certificate_authority.is_none() {
-        return Err(contradiction(path, "clientCertificateFile needs certificateAuthorityFile"));
     }
     let tls = certificate_authority.map(|certificate_authority| Tls { certificate_authority, identity });
     let user = match (config.user, config.password_file) {
