@@ -105,7 +105,10 @@ impl Reconciler for Backups {
         // The server's stop waits for it, so that nothing is written behind it.
         let run = self.tasks.spawn_blocking(run).await.map_err(io::Error::other);
         run.and_then(|run: Result<Duration, io::Error>| run).map(Action::RequeueAfter).map_err(|error| {
-            let why = format!("scheduled backup failed: {error}; check free space and permissions there");
+            let location = &self.location;
+            let why = format!(
+                "scheduled backup to {location} failed: {error}; check free space and permissions there"
+            );
             ApiError::new(500, Reason::InternalError, why)
         })
     }
