@@ -375,13 +375,6 @@ impl ConnectionUnread {
         self.closed.notify_one();
     }
 
-    /// Chunks of so many bytes are gone, read or not.
-    fn are_gone(&self, bytes: usize, owner: &Arc<Owner>) {
-        if bytes > 0 && self.state.lock().taken.are_gone(bytes) {
-            self.all.is_taken_back(owner);
-        }
-    }
-
     fn add(&self, owner: &Owner, bytes: usize) {
         owner.bytes.fetch_add(bytes, Ordering::AcqRel);
         self.all.bytes.fetch_add(bytes, Ordering::AcqRel);
@@ -454,15 +447,12 @@ impl Entry {
     }
 
     /// Changes it, if its connection is not being closed.
-    fn change<T>(&self, change: impl FnOnce(&mut Item) -> T) -> Result<T, Closed<'_>> {
+    fn change(&self, change: impl FnOnce(&mut Item)) -> Result<(), Closed<'_>> {
         let mut state = self.connection.state.lock();
-        let state_now = &mut *state;
-        match state_now.unread.get_mut(&self.number) {
+        match state.unread.get_mut(&self.number) {
             Some(item) => {
-                let before = item.to_send;
-                let changed = change(item);
-                state_now.to_send = state_now.to_send + item.to_send - before;
-                Ok(changed)
+                change(item);
+                Ok(())
             }
             None => Err(Closed(state)),
         }
@@ -470,16 +460,16 @@ impl Entry {
 
     /// Adds so many bytes, of which the socket is to take some.
     pub(super) fn add(&self, bytes: usize, to_send: usize) {
-        let added = self.change(|item| {
+        {
+            let State { unread, to_send: all_to_send, .. } = &mut *self.connection.state.lock();
+            let Some(item) = unread.get_mut(&self.number) else { return };
             item.begin();
             item.bytes += bytes;
             item.to_send += to_send;
+            *all_to_send += to_send;
             self.connection.add(&item.owner, bytes);
-        });
-        if added.is_ok() {
-            drop(added);
-            self.connection.all.keep_bound();
         }
+        self.connection.all.keep_bound();
     }
 
     /// Some was read, of what counts until all is.
@@ -489,16 +479,19 @@ impl Entry {
 
     /// So many bytes are gone, of which the socket was to take some: they are sent, or nobody wants them.
     pub(super) fn remove(&self, bytes: usize, to_send: usize) {
-        // What a closed connection had is removed.
-        let removed = self.change(|item| {
+        let owner = {
+            let State { unread, to_send: all_to_send, taken, .. } = &mut *self.connection.state.lock();
+            // What a closed connection had is removed.
+            let Some(item) = unread.get_mut(&self.number) else { return };
             item.is_read();
             item.bytes -= bytes;
             item.to_send -= to_send;
+            *all_to_send -= to_send;
             self.connection.subtract(&item.owner, bytes);
-            item.owner.clone()
-        });
-        if let Ok(owner) = removed {
-            self.connection.are_gone(to_send, &owner);
+            taken.are_gone(to_send).then(|| item.owner.clone())
+        };
+        if let Some(owner) = owner {
+            self.connection.all.is_taken_back(&owner);
         }
     }
 
@@ -553,15 +546,16 @@ struct Closed<'e>(MutexGuard<'e, State>);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let item = {
-            let mut state = self.connection.state.lock();
-            let item = state.unread.remove(&self.number);
-            state.to_send -= item.as_ref().map_or(0, |item| item.to_send);
-            item
+        let (item, is_unread) = {
+            let State { unread, to_send, taken, .. } = &mut *self.connection.state.lock();
+            let Some(item) = unread.remove(&self.number) else { return };
+            *to_send -= item.to_send;
+            let is_unread = taken.are_gone(item.to_send);
+            (item, is_unread)
         };
-        if let Some(item) = item {
-            self.connection.subtract(&item.owner, item.bytes);
-            self.connection.are_gone(item.to_send, &item.owner);
+        self.connection.subtract(&item.owner, item.bytes);
+        if is_unread {
+            self.connection.all.is_taken_back(&item.owner);
         }
     }
 }

@@ -121,7 +121,7 @@ fn malformed(service: &Part<'_>, old: Option<&Value>) {
     }
 }
 
-fn choose_families(service: &mut Value, cluster: &[&str], errors: Vec<Cause>) -> Vec<Cause> {
+fn choose_families(service: &mut Value, cluster: &[&str], mut errors: Vec<Cause>) -> Vec<Cause> {
     let selects = service.at(&["spec", "selector"]).and_then(Value::as_object).is_some_and(|s| !s.is_empty());
     let free = is_headless(service) && !selects;
     let policy = match text(service, "ipFamilyPolicy") {
@@ -132,7 +132,6 @@ fn choose_families(service: &mut Value, cluster: &[&str], errors: Vec<Cause>) ->
     .to_owned();
     let mut families: Vec<String> = texts(service, "ipFamilies").into_iter().map(str::to_owned).collect();
     let named: Vec<&str> = addresses(service).into_iter().map(family).collect();
-    let mut errors = errors;
     if policy == "SingleStack" {
         let counts = [(named.len(), "cluster IPs"), (families.len(), "IP families")];
         for (_, what) in counts.into_iter().filter(|(count, _)| *count > 1) {
