@@ -15,6 +15,7 @@
 //! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
 //! | [`module_graph`] | which module of a crate imports which |
 //! | [`object_store`] | an S3-compatible store |
+//! | [`small_disk`] | a server on a disk that a test fills |
 //! | [`refusal`] | assertions about error answers |
 //! | [`websocket`] | a client over WebSocket |
 //!
@@ -49,6 +50,7 @@ pub mod remote_api;
 pub mod requests;
 pub mod samples;
 pub mod server;
+pub mod small_disk;
 pub mod websocket;
 
 /// The interval at which [`eventually`] polls, and the number of polls after which it fails.

@@ -1,11 +1,6 @@
 //! Replicas of which something is taken away while they run, or that begin with what is wrong: room on the
 //! disk, credentials, records.
 
-use std::fs::File;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hyper::Method;
@@ -13,6 +8,7 @@ use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::Server;
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{connect_to, launch, start_ready};
+use plinth_tests::small_disk::{fill, on_a_small_disk, store_of};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
@@ -20,22 +16,9 @@ use super::replicas::{replicas, Members, ETCD};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Runs its arguments after the directory `$0/store` was replaced by a small file system with its contents.
-const ON_A_SMALL_DISK: &str = "rm -rf $0/copy && cp -a $0/store $0/copy && \
-    mount -t tmpfs -o size=80m tmpfs $0/store && cp -a $0/copy/. $0/store && exec \"$@\"";
-
 fn config_map(name: &str, bytes: usize) -> Call {
     let body = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(bytes)}});
     Call::new(Method::POST, CONFIG_MAPS).body(JSON, body.to_string())
-}
-
-/// Takes all the room of the file system.
-fn fill(directory: &Path) {
-    let mut file = File::create(directory.join("filler")).expect("a file");
-    for size in [1 << 20, 1 << 12] {
-        let zeros = vec![0; size];
-        while file.write_all(&zeros).is_ok() {}
-    }
 }
 
 /// Waits until the process has ended by itself.
@@ -52,31 +35,19 @@ async fn ending(server: &mut Server) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_on_a_full_disk_stops_and_leaves_no_doubt() {
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount"];
-    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
-    {
-        println!("skipped: this user may not mount a small file system");
-        return;
-    }
     let Some(members) = Members::start(ETCD) else { return };
     let roots: Vec<TempDir> = (0..2).map(|_| TempDir::new().expect("directory")).collect();
+    let Some(small) = on_a_small_disk(launch(), roots[1].path()) else { return };
     let mut servers = replicas(&roots, &members).await;
     servers[1].terminate().await.expect("clean end");
-    let data = roots[1].path().join("data");
-    let words = [&unshare[..], &["sh", "-c", ON_A_SMALL_DISK, data.to_str().expect("UTF-8")]].concat();
-    let small = launch().on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &words);
     let mut server = start_ready(&small, roots[1].path(), &["--journal", members.url.as_str()]).await;
     let mut connection = connect_to(&server, Protocol::Http1).await;
-    let store = Path::new("/proc")
-        .join(server.pid().to_string())
-        .join("root")
-        .join(data.strip_prefix("/").expect("an absolute path"))
-        .join("store");
-    fill(&store);
+    let store = store_of(&server, roots[1].path());
     let mut created = 0;
     let (name, unknown) = loop {
+        fill(&store);
         let name = format!("m-{created}");
-        let reply = connection.call(&config_map(&name, 500_000)).await.expect("an answer");
+        let reply = connection.call(&config_map(&name, 1_000_000)).await.expect("an answer");
         if reply.status != 201 {
             break (name, reply);
         }

@@ -1,24 +1,15 @@
-//! A disk that is full: a small file system in a mount namespace of the server's own, on which the test takes
-//! all the room.
+//! A disk that is full: writes are refused, reads go on, and deletions make room.
 
-use std::fs::File;
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use http::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_tests::server::{connect_to, launch, start_ready};
+use plinth_tests::small_disk::{fill, on_a_small_disk, store_of};
 use serde_json::json;
 
 /// RocksDB looks every few seconds whether there is room again.
 const NOTICED_WITHIN: Duration = Duration::from_secs(120);
-
-/// Runs its arguments after the directory `$0/store` was replaced by a small file system with its contents.
-const ON_A_SMALL_DISK: &str = "cp -a $0/store $0/copy && mount -t tmpfs -o size=80m tmpfs $0/store && \
-    cp -a $0/copy/. $0/store && exec \"$@\"";
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -34,17 +25,6 @@ fn finalizers(name: &str) -> &'static [&'static str] {
     } else {
         &[]
     }
-}
-
-/// Takes all the room of the file system.
-fn fill(directory: &Path) -> PathBuf {
-    let path = directory.join("filler");
-    let mut file = File::create(&path).expect("a file");
-    for size in [1 << 20, 1 << 12] {
-        let zeros = vec![0; size];
-        while file.write_all(&zeros).is_ok() {}
-    }
-    path
 }
 
 /// Repeats a request until it is answered with `status`; what was refused before must be for want of room.
@@ -64,45 +44,31 @@ async fn until(connection: &mut Connection, call: &Call, status: u16) {
 
 #[tokio::test]
 async fn objects_are_deleted_from_a_full_disk() {
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount"];
-    if !Command::new(unshare[0]).args(&unshare[1..]).arg("true").status().is_ok_and(|status| status.success())
-    {
-        println!("skipped: this user may not mount a small file system");
-        return;
-    }
-    let launch = launch();
-    let dir = launch.data_dir().expect("directory");
-    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let dir = launch().data_dir().expect("directory");
+    let Some(small) = on_a_small_disk(launch(), dir.path()) else { return };
+    let mut server = start_ready(&launch(), dir.path(), &[]).await;
     server.terminate().await.expect("end");
-    let data = dir.path().join("data");
-    let words = [&unshare[..], &["sh", "-c", ON_A_SMALL_DISK, data.to_str().expect("UTF-8")]].concat();
-    let launch = launch.on_host(IpAddr::V4(Ipv4Addr::LOCALHOST), &words);
-    let mut server = start_ready(&launch, dir.path(), &[]).await;
+    let mut server = start_ready(&small, dir.path(), &[]).await;
     let mut connection = connect_to(&server, Protocol::Http1).await;
     for name in ["a", "b", "held"] {
         connection.must(&config_map(name, 100_000)).await.expect("created");
     }
 
-    // The server's own view of its directory.
-    let store = Path::new("/proc")
-        .join(server.pid().to_string())
-        .join("root")
-        .join(data.strip_prefix("/").expect("an absolute path"));
-    let store = store.join("store");
+    let store = store_of(&server, dir.path());
     assert!(store.join("RESERVE").exists(), "room is kept for deletions");
-    let filler = fill(&store);
     // The log has some room left of its own.
     let mut created = 0;
-    loop {
+    let filler = loop {
+        let filler = fill(&store);
         let reply =
-            connection.call(&config_map(&format!("more-{created}"), 500_000)).await.expect("an answer");
+            connection.call(&config_map(&format!("more-{created}"), 1_000_000)).await.expect("an answer");
         if reply.status == 503 {
-            break;
+            break filler;
         }
         assert_eq!(reply.status, 201, "{}", reply.text());
         created += 1;
         assert!(created < 100, "the disk is full by now");
-    }
+    };
     assert!(!store.join("RESERVE").exists(), "the room is given to deletions");
     connection.must(&Call::get(format!("{CONFIG_MAPS}/a"))).await.expect("reads go on");
     let checks = connection.must(&Call::get("/readyz?verbose")).await.expect("ready").text();
