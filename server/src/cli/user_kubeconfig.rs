@@ -34,8 +34,8 @@ pub enum UserKubeconfigError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The context of that name is of another cluster.
-    #[error("{path} has a context {name:?} of another cluster; choose another name with --context")]
+    /// The context or cluster of that name is of another cluster.
+    #[error("{path} has {name:?} for another cluster; choose another name with --context, or remove that cluster there")]
     Taken {
         /// Path of the file.
         path: PathBuf,
@@ -146,10 +146,20 @@ fn first_of(config: &Map, list: &str, part: &str) -> Value {
     first.and_then(|entry| entry.get(part)).cloned().unwrap_or_default()
 }
 
+/// By what a cluster is known: its authority, as it may get another address. One that a public authority has
+/// signed has its address.
+fn authority(cluster: &Value) -> Option<&str> {
+    cluster.str_at(&["certificate-authority-data"]).or_else(|| cluster.str_at(&["server"]))
+}
+
 fn add(file: &Path, config: &mut Map, admin: &Map, name: &str) -> Result<(), UserKubeconfigError> {
     let contexts = config.get("contexts").and_then(Value::as_array).unwrap_or_default();
     let present = contexts.iter().find(|entry| entry.str_at(&["name"]) == Some(name));
-    if present.is_some_and(|entry| entry.str_at(&["context", "cluster"]) != Some(name)) {
+    let clusters = config.get("clusters").and_then(Value::as_array).unwrap_or_default();
+    let cluster = clusters.iter().find(|entry| entry.str_at(&["name"]) == Some(name));
+    let own = first_of(admin, "clusters", "cluster");
+    let is_other = cluster.is_some_and(|entry| entry.get("cluster").map(authority) != Some(authority(&own)));
+    if is_other || present.is_some_and(|entry| entry.str_at(&["context", "cluster"]) != Some(name)) {
         return Err(UserKubeconfigError::Taken { path: file.to_owned(), name: name.to_owned() });
     }
     let user = format!("{name}-admin");
@@ -161,7 +171,7 @@ fn add(file: &Path, config: &mut Map, admin: &Map, name: &str) -> Result<(), Use
     config.insert("apiVersion", "v1");
     config.insert("kind", "Config");
     for (list, part, name, value) in [
-        ("clusters", "cluster", name, first_of(admin, "clusters", "cluster")),
+        ("clusters", "cluster", name, own),
         ("users", "user", &user, first_of(admin, "users", "user")),
         ("contexts", "context", name, Value::Object(context)),
     ] {
@@ -239,6 +249,9 @@ mod tests {
             "contexts: 1\n",
             "a: [\n",
             "contexts:\n- {name: plinth, context: {cluster: prod, user: me}}\n",
+            "clusters:\n- {name: plinth, cluster: {server: 'https://b', certificate-authority-data: b}}\n\
+                contexts:\n- {name: plinth, context: {cluster: plinth, user: plinth-admin}}\n",
+            "clusters:\n- {name: plinth, cluster: {server: 'https://127.0.0.1:2'}}\n",
         ] {
             assert!(merged(refused).is_err(), "{refused:?}");
         }

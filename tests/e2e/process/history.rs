@@ -120,7 +120,16 @@ async fn up_serves_and_adds_a_context_to_the_users_kubeconfig() {
     assert_eq!(status, 200);
     server.terminate().await.expect("clean end");
 
-    // A kubeconfig that cannot be changed ends the server.
+    // A name that is in use for another cluster ends the server.
+    let (kept, other) = (text(), tempfile::tempdir().expect("directory"));
+    let arguments = ["--merge-kubeconfig", &merge, "--context=mine"];
+    let mut server = launch.start(other.path(), &arguments).await.expect("start");
+    let taken = format!("error: --merge-kubeconfig: {} has \"mine\" for another cluster;", config.display());
+    plinth_tests::eventually("it ends", || async { server.log().tail(5).contains(&taken) }).await;
+    let _ = server.terminate().await;
+    assert_eq!(text(), kept);
+
+    // So does a kubeconfig that cannot be changed.
     fs::write(&config, "kind: Pod\n").expect("file");
     let mut server = launch.start(dir.path(), &["--merge-kubeconfig", &merge]).await.expect("start");
     let failed = format!("error: --merge-kubeconfig: {}: not a kubeconfig", config.display());

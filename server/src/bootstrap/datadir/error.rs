@@ -28,6 +28,12 @@ pub enum DataDirError {
         /// Path of the directory.
         path: PathBuf,
     },
+    /// It was to be filled, and holds something, which may be the data of a server.
+    #[error("{path} is not empty; give --data-dir an empty or new directory")]
+    NotEmpty {
+        /// Path of the directory.
+        path: PathBuf,
+    },
     /// It is not a data directory.
     #[error("{path} holds no plinth data")]
     NotOurs {

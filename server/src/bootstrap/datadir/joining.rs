@@ -26,7 +26,7 @@ impl JoiningDir {
     /// Begins to fill an absent or empty directory.
     ///
     /// # Errors
-    /// [`DataDirError::Foreign`] where it is not empty, [`DataDirError::UnfinishedJoin`] where another join
+    /// [`DataDirError::NotEmpty`] where it is not empty, [`DataDirError::UnfinishedJoin`] where another join
     /// has not finished, and when it cannot be made.
     pub fn create(path: &Path) -> Result<JoiningDir, DataDirError> {
         let path = &normalized(path)?;
@@ -83,7 +83,7 @@ fn claim(path: &Path) -> Result<PathBuf, DataDirError> {
             return Err(DataDirError::UnfinishedJoin { path: path.to_owned() });
         }
         if HARMLESS.iter().all(|harmless| name != *harmless) {
-            return Err(DataDirError::Foreign { path: path.to_owned() });
+            return Err(DataDirError::NotEmpty { path: path.to_owned() });
         }
     }
     let unfinished = path.join(JOINING);
@@ -135,7 +135,7 @@ mod tests {
             assert_eq!(path, parent.path().canonicalize().unwrap().join(expected), "{name}");
             assert_eq!(DataDir::open(&path).unwrap().stage(), Stage::Restored);
             assert!(!path.join(JOINING).exists() && path.join("store/db").exists());
-            assert!(matches!(JoiningDir::create(&path), Err(DataDirError::Foreign { .. })));
+            assert!(matches!(JoiningDir::create(&path), Err(DataDirError::NotEmpty { .. })));
         }
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 4, "nothing beside them");
     }

@@ -7,10 +7,11 @@ mod options;
 mod running;
 mod starting;
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use tokio::signal::unix::{signal, SignalKind};
+use tracing::warn;
 
 use super::service_manager::{inherited_listener, Notifier};
 use crate::bootstrap::kubeconfig;
@@ -200,14 +201,15 @@ fn ready_note(options: &ServeOptions) -> Option<String> {
     })
 }
 
+/// A server whose standard output is closed or full serves as any other.
 fn print_ready(running: &Running, note: Option<String>) {
-    println!(
-        "plinth {} is ready on https://{}",
-        env!("CARGO_PKG_VERSION"),
-        kubeconfig::reachable(running.address())
-    );
-    println!("  export KUBECONFIG={}", running.kubeconfig().display());
-    if let Some(note) = note {
-        println!("{note}");
+    let (version, address) = (env!("CARGO_PKG_VERSION"), kubeconfig::reachable(running.address()));
+    let kubeconfig = running.kubeconfig().display();
+    let mut text =
+        format!("plinth {version} is ready on https://{address}\n  export KUBECONFIG={kubeconfig}\n");
+    text.extend(note.map(|note| note + "\n"));
+    let mut out = io::stdout().lock();
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        warn!(%error, "standard output takes nothing");
     }
 }
