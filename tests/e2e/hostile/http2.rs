@@ -6,13 +6,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Target, PATIENCE};
 
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const DATA: u8 = 0;
 const PRIORITY: u8 = 2;
-pub(super) const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-pub(super) const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 pub(super) const END_STREAM_AND_HEADERS: u8 = 5;
@@ -21,7 +21,7 @@ pub(crate) const PATH: u8 = 4;
 /// HPACK of `GET / https`, all from the static table, and an authority.
 const REQUEST: &[u8] = b"\x82\x84\x87\x41\x01x";
 
-pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     let mut out = length.to_be_bytes()[1..].to_vec();
     out.extend_from_slice(&[kind, flags]);

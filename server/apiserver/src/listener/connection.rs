@@ -197,7 +197,7 @@ async fn finish_gracefully<C: std::future::Future + Unpin>(
     }
 }
 
-/// Answers a request, and closes the connection where the rest of its body is not read.
+/// Answers a request, and closes an HTTP/1.1 connection where the rest of its body is not read.
 async fn answer(
     server: Arc<Server>,
     info: pipeline::ConnectionInfo,
