@@ -74,15 +74,23 @@ async fn cluster_addresses_come_from_the_service_cidrs_that_are_ready() {
         assert_eq!((outside.code, outside.fields()), (422, vec!["spec.clusterIPs"]), "{}", outside.body);
     };
     refused().await;
+    // Without a condition it is in use: nobody need set one.
     let more = json!({ "metadata": { "name": "more" }, "spec": { "cidrs": ["10.1.0.0/28"] } });
     create(&client, cidrs, &more).await;
-    refused().await;
+    let first = create(&client, &path, &service("first", Some("10.1.0.8"))).await;
+    assert_eq!(first["spec"]["clusterIP"], "10.1.0.8");
     let ready = |status: &str| {
         json!({ "status": { "conditions": [{
             "type": "Ready", "status": status, "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
         }] } })
     };
-    assert_eq!(send(&client, "PATCH", &format!("{cidrs}/more/status"), &ready("True")).await.code, 200);
+    let set_ready = |status: &'static str| async {
+        let patch = ready(status);
+        assert_eq!(send(&client, "PATCH", &format!("{cidrs}/more/status"), &patch).await.code, 200);
+    };
+    set_ready("False").await;
+    refused().await;
+    set_ready("True").await;
     let given = create(&client, &path, &service("b", None)).await["spec"]["clusterIP"].clone();
     assert!(given.as_str().is_some_and(|address| address.starts_with("10.1.0.")), "{given}");
     let taken = send(&client, "POST", &path, &service("c", given.as_str())).await;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use plinth_codec::Value;
 
 use crate::context::Context;
-use plinth_api::{is_condition_true, is_deleting, metadata_text, ApiError};
+use plinth_api::{find_condition, is_deleting, metadata_text, ApiError};
 
 /// The ServiceCIDR of the networks in `--service-cluster-ip-range`.
 pub const DEFAULT_SERVICE_CIDR: &str = "kubernetes";
@@ -29,8 +29,11 @@ pub(super) async fn networks(cx: &Context) -> Result<Vec<IpNet>, ApiError> {
     Ok(networks)
 }
 
+/// Ready is also one without the condition: kube-controller-manager, which sets it, need not run.
 fn is_ready(object: &Value) -> bool {
-    is_condition_true(object, "Ready") && !is_deleting(object)
+    let condition = find_condition(object, "Ready");
+    let is_unready = condition.is_some_and(|condition| condition.str_at(&["status"]) != Some("True"));
+    !is_unready && !is_deleting(object)
 }
 
 fn of_object(object: &Value) -> impl Iterator<Item = IpNet> + '_ {
@@ -52,9 +55,15 @@ mod tests {
         };
         let ready = r#"{"conditions":[{"type":"Ready","status":"True"}]}"#;
         assert!(is_ready(&object("{}", ready)));
-        assert!(!is_ready(&object("{}", "{}")));
-        assert!(!is_ready(&object("{}", r#"{"conditions":[{"type":"Ready","status":"False"}]}"#)));
-        assert!(!is_ready(&object(r#"{"deletionTimestamp":"2026-01-01T00:00:00Z"}"#, ready)));
+        assert!(is_ready(&object("{}", "{}")));
+        assert!(is_ready(&object("{}", r#"{"conditions":[{"type":"Other","status":"False"}]}"#)));
+        for status in ["False", "Unknown"] {
+            let status = format!(r#"{{"conditions":[{{"type":"Ready","status":"{status}"}}]}}"#);
+            assert!(!is_ready(&object("{}", &status)));
+        }
+        for status in [ready, "{}"] {
+            assert!(!is_ready(&object(r#"{"deletionTimestamp":"2026-01-01T00:00:00Z"}"#, status)));
+        }
         let networks: Vec<String> =
             of_object(&object("{}", ready)).map(|network| network.to_string()).collect();
         assert_eq!(networks, ["10.1.0.0/24", "fd00::/112"]);
