@@ -6,7 +6,7 @@
 use smol_str::SmolStr;
 
 use crate::quantity::QuantityError;
-pub use crate::quoted::{quoted, quoted_list, short_escape};
+pub use crate::quoted::{is_printable, quoted, quoted_list, short_escape};
 use crate::time::TimeError;
 
 /// Why a body cannot be decoded. Small, since every step of a decoder returns a `Result` with it.

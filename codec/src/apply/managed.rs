@@ -6,6 +6,7 @@ use smol_str::SmolStr;
 
 use super::fields_v1::{self, FieldsV1Error};
 use super::set::Set;
+use crate::error::is_printable;
 use crate::value::{Map, Value};
 
 /// Update entries beyond this many are merged into one of manager [`ANCIENT`], oldest first.
@@ -331,12 +332,4 @@ pub fn manager_or_user_agent(field_manager: &str, user_agent: &str) -> String {
         out.push(c);
     }
     out
-}
-
-/// As Go's `unicode.IsPrint`, but for unassigned characters: no control or format characters, no space but
-/// `' '`.
-fn is_printable(c: char) -> bool {
-    let is_format = matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
-    c == ' ' || !(c.is_control() || c.is_whitespace() || is_format)
 }

@@ -81,9 +81,20 @@ pub fn choose(header: Option<&str>, offered: &[&str]) -> Option<usize> {
     best.map(|(_, i)| i)
 }
 
+/// The representation of a page as an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageObject {
+    /// JSON or YAML.
+    pub encoding: Encoding,
+    /// Place of its version.
+    pub version: usize,
+    /// Whether the media type asks for indented JSON.
+    pub pretty: bool,
+}
+
 /// The representation of a page that is text, or an object of one kind in a few versions (`/statusz`,
-/// `/flagz`): `None` within is the text, else the encoding and the place of the version. Without a header it
-/// is the text; an object is served only where its version is asked for.
+/// `/flagz`): `None` within is the text. Without a header it is the text; an object is served only where its
+/// version is asked for.
 ///
 /// # Errors
 /// [`NotAcceptable::Page`].
@@ -91,9 +102,9 @@ pub fn choose_page(
     header: Option<&str>,
     (group, kind): (&str, &str),
     versions: &[&str],
-) -> Result<Option<(Encoding, usize)>, NotAcceptable> {
+) -> Result<Option<PageObject>, NotAcceptable> {
     let Some(header) = header.map(media::trim).filter(|header| !header.is_empty()) else { return Ok(None) };
-    let mut best: Option<(Rank, Option<(Encoding, usize)>)> = None;
+    let mut best: Option<(Rank, Option<PageObject>)> = None;
     for clause in media::list(header).filter_map(Clause::parse) {
         if clause.rank.weight == 0 || best.is_some_and(|(rank, _)| clause.rank <= rank) {
             continue;
@@ -106,7 +117,9 @@ pub fn choose_page(
                 let encoding = [Encoding::Json, Encoding::Yaml]
                     .into_iter()
                     .find(|encoding| clause.covers(*encoding, Shape::Plain));
-                encoding.zip(version).map(Some)
+                encoding
+                    .zip(version)
+                    .map(|(encoding, version)| Some(PageObject { encoding, version, pretty: clause.pretty }))
             }
             false => None,
         };

@@ -31,7 +31,7 @@ mod content_type;
 mod encoding;
 mod media;
 
-pub use accept::{accept, accept_for_error, choose, choose_page, gzip, wants_pretty};
+pub use accept::{accept, accept_for_error, choose, choose_page, gzip, wants_pretty, PageObject};
 pub use content_type::{content_type, Accepts, ContentType, UnsupportedMediaType};
 pub use encoding::Encoding;
 

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use plinth_codec::error::quoted;
+use plinth_codec::error::{is_printable, quoted};
 
 use crate::api_error::{ApiError, Cause};
 
@@ -164,10 +164,10 @@ fn field_manager_error(manager: &str) -> Option<Cause> {
             format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes"),
         );
     }
-    let bad = manager.char_indices().find(|(_, c)| c.is_control());
+    let bad = manager.char_indices().find(|(_, c)| !is_printable(*c));
     bad.and_then(|(at, c)| {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-        error("FieldValueInvalid", format!("Invalid value: {manager:?}: {why}"))
+        error("FieldValueInvalid", format!("Invalid value: {}: {why}", quoted(manager)))
     })
 }
 

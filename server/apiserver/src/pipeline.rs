@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use hyper::header::{HeaderValue, ACCEPT};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use plinth_codec::negotiate::Accepted;
 
 use crate::audit::{self, Recorder};
@@ -125,7 +125,8 @@ pub async fn handle(
     let _in_flight = (!flow_control::is_long_running(&route))
         .then(|| server.metrics.in_flight(mutates(&route, request.method()), received));
     let described = (request.method(), request.headers(), request.uri().query());
-    let meter = server.metrics.requests.meter((&route, target.resource.as_ref()), described, received);
+    let metered = endpoints::metered_target(&route, target.resource.as_ref(), request.headers());
+    let meter = metered.and_then(|metered| server.metrics.requests.meter(metered, described, received));
     let mut state = RequestState { meter, ..RequestState::default() };
     let logged = RequestLog::begin(&request, connection.remote, received);
     let named = LoggedTarget::of(&request);
@@ -139,6 +140,9 @@ pub async fn handle(
             // Once the storage has failed, the errors that follow from it are not logged for each request.
             if server.store.engine().failure().is_none() {
                 server.error_log.note(&error, || named.to_string());
+            }
+            if error.code == StatusCode::METHOD_NOT_ALLOWED.as_u16() {
+                state.meter.as_ref().inspect(|meter| meter.not_routed());
             }
             (respond::refuse(&error, accept.as_ref(), pretty, http1), Some(error))
         }

@@ -4,27 +4,33 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
+use super::upstream::value_of;
+
 /// What is shown of a value that may contain a password; upstream's word.
 const CLASSIFIED: &str = "CLASSIFIED";
 
 /// The values of the command line and the defaults, by the identifier of the argument.
 #[derive(Debug, Default)]
-pub struct GivenFlags(BTreeMap<String, String>);
+pub struct GivenFlags(BTreeMap<String, Vec<String>>);
 
 impl GivenFlags {
-    /// Every flag of the command with its value; empty where there is none.
+    /// Every flag of the command with its value, in the form of kube-apiserver where that has the flag; empty
+    /// where there is none.
     pub fn values(&self, command: &Command) -> BTreeMap<String, String> {
-        let value = |argument: &Arg| {
-            let value = self.0.get(argument.get_id().as_str()).cloned().unwrap_or_default();
+        let value = |argument: &Arg, name: &str| {
+            let given = self.0.get(argument.get_id().as_str()).map(Vec::as_slice);
             // The authority of a URL before an @ is a user with a password.
-            let is_secret = value.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
-            if is_secret {
-                CLASSIFIED.to_owned()
-            } else {
-                value
+            let is_secret =
+                |value: &String| value.split_once("://").is_some_and(|(_, rest)| rest.contains('@'));
+            match given {
+                Some(values) if values.iter().any(is_secret) => CLASSIFIED.to_owned(),
+                given => value_of(name, given).unwrap_or_else(|| given.unwrap_or_default().join(",")),
             }
         };
-        let named = |argument: &Arg| Some((argument.get_long()?.to_owned(), value(argument)));
+        let named = |argument: &Arg| {
+            let name = argument.get_long()?;
+            Some((name.to_owned(), value(argument, name)))
+        };
         command.get_arguments().filter_map(named).collect()
     }
 }
@@ -39,8 +45,8 @@ impl FromArgMatches for GivenFlags {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         for id in matches.ids() {
             let Ok(Some(raw)) = matches.try_get_raw(id.as_str()) else { continue };
-            let values: Vec<_> = raw.map(|value| value.to_string_lossy()).collect();
-            self.0.insert(id.as_str().to_owned(), values.join(","));
+            let values = raw.map(|value| value.to_string_lossy().into_owned()).collect();
+            self.0.insert(id.as_str().to_owned(), values);
         }
         Ok(())
     }
@@ -70,6 +76,9 @@ mod tests {
             "--feature-gates=WatchList=true",
             "--etcd-servers=https://user:password@127.0.0.1:2379",
             "-v3",
+            "--watch-cache=F",
+            "--enable-admission-plugins=A,B",
+            "--enable-admission-plugins=C",
         ];
         let options = ServeOptions::from_arguments(arguments).unwrap();
         let values = options.flag_values();
@@ -77,9 +86,20 @@ mod tests {
             ("data-dir", "d"),
             ("secure-port", "8443"),
             ("service-cluster-ip-range", "10.0.0.0/24,fd00::/108"),
-            ("event-ttl", "1h"),
+            ("event-ttl", "1h0m0s"),
             ("feature-gates", "WatchList=true"),
-            ("etcd-prefix", ""),
+            ("etcd-prefix", "/registry"),
+            ("authorization-mode", "[Node,RBAC]"),
+            ("anonymous-auth", "true"),
+            ("profiling", "false"),
+            ("watch-cache", "false"),
+            ("etcd-servers-overrides", "[]"),
+            ("request-timeout", "1m0s"),
+            ("oidc-signing-algs", "[RS256]"),
+            ("enable-admission-plugins", "[A,B,C]"),
+            ("client-ca-file", ""),
+            ("backup-interval", "24h"),
+            ("bind-address", "127.0.0.1"),
             ("etcd-servers", CLASSIFIED),
             ("v", "3"),
         ] {

@@ -20,37 +20,63 @@ async fn reply(
 
 #[tokio::test]
 async fn statusz_and_flagz_are_text_or_an_object_of_the_requested_version() {
-    let server = TestServer::start(&["--event-ttl=2h"]).await;
+    let flags = ["--event-ttl=2h", "--watch-cache=F", "--enable-admission-plugins=NodeRestriction"];
+    let server = TestServer::start(&flags).await;
     let mut admin = server.connect(Protocol::Http2).await;
     let plain = "text/plain; charset=utf-8";
     for accept in ["text/plain", "*/*", "application/json, */*;q=0.5"] {
         let (status, content_type, page) = reply(&mut admin, "/statusz", accept).await;
         assert_eq!((status.as_u16(), content_type.as_str()), (200, plain), "{accept}");
-        assert!(page.starts_with("\nkube-apiserver statusz\nWarning: "), "{page}");
+        assert!(page.starts_with("\napiserver statusz\nWarning: "), "{page}");
         for line in ["Started: ", "Up: 0 hr 0", "Binary version: 1.36.", "Emulation version: 1.36"] {
             assert!(page.contains(&format!("\n{line}")), "{line} in {page}");
         }
+        // As `Mon Nov 30 08:00:33 UTC 2026`.
+        let started = page.split("\nStarted: ").nth(1).and_then(|rest| rest.lines().next()).expect("a line");
+        let words: Vec<&str> = started.split_ascii_whitespace().collect();
+        assert!(matches!(words[..], [_, _, _, time, "UTC", _] if time.len() == 8), "{started}");
         assert!(page.contains("Paths: /flagz /healthz /livez /metrics /readyz /statusz /version"), "{page}");
     }
     let (_, _, flags) = reply(&mut admin, "/flagz", "text/plain").await;
-    assert!(flags.contains("\nevent-ttl=2h\n") && flags.contains("\nrequest-timeout="), "{flags}");
+    for line in [
+        "event-ttl=2h0m0s",
+        "request-timeout=1m0s",
+        "watch-cache=false",
+        "enable-admission-plugins=[NodeRestriction]",
+        "disable-admission-plugins=[]",
+        "anonymous-auth=true",
+        "authorization-mode=[Node,RBAC]",
+        "bind-address=127.0.0.1",
+        "enable-garbage-collector=true",
+        "endpoint-reconciler-type=lease",
+        "profiling=false",
+    ] {
+        assert!(flags.contains(&format!("\n{line}\n")), "{line} in {flags}");
+    }
 
     let json = "application/json;v=v1beta1;g=config.k8s.io;as=Statusz";
     let (status, content_type, page) = reply(&mut admin, "/statusz", json).await;
-    assert_eq!((status.as_u16(), content_type.as_str()), (200, "application/json"), "{page}");
+    let typed = "application/json;g=config.k8s.io;v=v1beta1;as=Statusz";
+    assert_eq!((status.as_u16(), content_type.as_str()), (200, typed), "{page}");
+    assert!(page.ends_with("}\n"), "{page}");
+    let indented = reply(&mut admin, "/statusz?pretty=1", json).await.2;
+    assert!(indented.contains("\n  \"metadata\": {\n    \"name\": \"apiserver\"\n  }"), "{indented}");
     let page: Value = serde_json::from_str(&page).expect("JSON");
     assert_eq!((&page["kind"], &page["apiVersion"]), (&"Statusz".into(), &"config.k8s.io/v1beta1".into()));
-    assert_eq!(page["metadata"]["name"], "kube-apiserver");
+    assert_eq!(page["metadata"]["name"], "apiserver");
     assert!(page["uptimeSeconds"].is_i64() && page["startTime"].is_string(), "{page}");
     assert!(page["paths"].as_array().is_some_and(|paths| paths.contains(&"/metrics".into())), "{page}");
 
     let old = "application/yaml;v=v1alpha1;g=config.k8s.io;as=Flagz";
     let answer = admin.call(&Call::get("/flagz").accept(old)).await.expect("an answer");
-    assert_eq!(answer.headers["content-type"], "application/yaml");
+    assert_eq!(answer.headers["content-type"], "application/yaml;g=config.k8s.io;v=v1alpha1;as=Flagz");
     let warning = answer.headers["warning"].to_str().expect("text");
     assert!(warning.contains("This version of the flagz endpoint is deprecated."), "{warning}");
     let page = answer.text();
-    assert!(page.contains("apiVersion: config.k8s.io/v1alpha1") && page.contains("event-ttl: 2h"), "{page}");
+    assert!(
+        page.contains("apiVersion: config.k8s.io/v1alpha1") && page.contains("event-ttl: 2h0m0s"),
+        "{page}"
+    );
 
     for accept in ["application/json", "text/html", "application/json;v=v2;g=config.k8s.io;as=Flagz"] {
         let (status, _, refusal) = reply(&mut admin, "/flagz", accept).await;
@@ -72,12 +98,36 @@ async fn the_index_has_two_paths() {
     let mut admin = server.connect(Protocol::Http2).await;
     let index = reply(&mut admin, "/", "*/*").await;
     assert_eq!(index, reply(&mut admin, "/index.html", "*/*").await);
-    for path in ["/flagz", "/metrics", "/metrics/slis", "/statusz", "/version"] {
+    for path in [
+        "/.well-known/openid-configuration",
+        "/flagz",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v3/",
+        "/openid/v1/jwks",
+        "/statusz",
+        "/version",
+    ] {
         assert!(index.2.contains(&format!("\"{path}\"")), "{path} in {}", index.2);
     }
     // Served by other components of Kubernetes, or by profilers that this server does not have.
     for path in ["/configz", "/debug/pprof/", "/debug/flags/v", "/logs"] {
         assert_eq!(reply(&mut admin, path, "*/*").await.0, StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_compatible_version_is_that_of_the_flag() {
+    for (flags, oldest) in [(&[][..], "35"), (&["--min-compatibility-version=kube=1.34"][..], "34")] {
+        let server = TestServer::start(flags).await;
+        let mut admin = server.connect(Protocol::Http2).await;
+        let version: Value =
+            serde_json::from_str(&reply(&mut admin, "/version", "*/*").await.2).expect("JSON");
+        assert_eq!(version["minCompatibilityMinor"], oldest);
+        let scrape = Scrape::of(&mut admin, "/metrics").await;
+        let label = format!("min_compat=\"1.{oldest}\"");
+        let labels = ["binary=\"1.36.", "component=\"kube\"", "emulation=\"1.36\"", &label];
+        assert_eq!(scrape.value("version_info", &labels), 1.0, "{flags:?}");
     }
 }
 

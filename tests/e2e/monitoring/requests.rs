@@ -124,6 +124,54 @@ async fn custom_resources_have_series_and_made_up_names_have_none() {
 }
 
 #[tokio::test]
+async fn paths_are_counted_as_upstream_counts_them() {
+    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    const STATUSZ: &str = "application/json;g=config.k8s.io;v=v1beta1;as=Statusz";
+    let server = TestServer::start(&[]).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let calls = [
+        (Method::GET, "/livez", "*/*"),
+        (Method::HEAD, "/livez", "*/*"),
+        (Method::POST, "/healthz", "*/*"),
+        (Method::GET, "/livez/ping", "*/*"),
+        (Method::GET, "/api", AGGREGATED),
+        (Method::GET, "/api", JSON),
+        (Method::GET, "/apis", AGGREGATED),
+        (Method::GET, "/openapi/v3", "*/*"),
+        (Method::GET, "/openapi/v3/api/v1", "*/*"),
+        (Method::GET, "/openapi/v2", "*/*"),
+        (Method::GET, "/statusz", "*/*"),
+        (Method::GET, "/statusz", STATUSZ),
+        (Method::GET, "/flagz", "image/png"),
+        (Method::GET, "/version", "*/*"),
+        // Methods that the resource does not have.
+        (Method::OPTIONS, "/api/v1/namespaces/default/configmaps", "*/*"),
+        (Method::POST, "/api/v1/namespaces/default/configmaps/a", "*/*"),
+    ];
+    for (method, path, accept) in calls {
+        admin.call(&Call::new(method, path).accept(accept)).await.expect(path);
+    }
+    let scrape = Scrape::of(&mut admin, "/metrics").await;
+    // labels, requests
+    let rows: [(&[&str], f64); 11] = [
+        (&["component=\"\"", "subresource=\"/livez\"", "verb=\"GET\""], 2.0),
+        (&["component=\"\"", "subresource=\"/healthz\"", "verb=\"POST\""], 1.0),
+        (&["component=\"apiserver\"", "group=\"\"", "resource=\"\"", "subresource=\"api\""], 1.0),
+        (&["component=\"apiserver\"", "group=\"\"", "resource=\"\"", "subresource=\"apis\""], 1.0),
+        (&["component=\"\"", "subresource=\"openapi/v3\""], 1.0),
+        (&["component=\"\"", "subresource=\"openapi/v3/\""], 1.0),
+        (&["component=\"apiserver\"", "group=\"\"", "resource=\"statusz\"", "code=\"200\""], 1.0),
+        (&["group=\"config.k8s.io\"", "resource=\"statusz\"", "version=\"v1beta1\""], 1.0),
+        (&["group=\"\"", "resource=\"flagz\"", "code=\"406\""], 1.0),
+        (&["code=\"405\""], 0.0),
+        (&["resource=\"\"", "subresource=\"\""], 0.0),
+    ];
+    for (labels, requests) in rows {
+        assert_eq!(scrape.value(TOTAL, labels), requests, "{labels:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_refused_before_its_handler_counts_among_the_attempts() {
     let server = TestServer::start(&[]).await;
     let mut admin = server.connect(Protocol::Http2).await;

@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use plinth_tests::server::{shared, TestServer};
+use plinth_tests::definitions::{definition, establish};
+use plinth_tests::requests::create;
+use plinth_tests::server::{shared, unique, TestServer};
 use serde_json::{json, Value};
 
 use super::{reader, refusal, version};
@@ -75,12 +77,31 @@ async fn json_is_indented_for_people_and_on_request() {
         let answer = client.connection.send(request.expect("request"), path).await.expect("an answer");
         answer.into_body().collect().await.expect("body").to_bytes()
     };
+    let group = unique("pretty.example.com").replace('_', "-");
+    let object = json!({"type": "object"});
+    let admin = shared().await.client().await;
+    establish(&admin, &definition(&group, "Thing", "Namespaced", object)).await;
+    let things = format!("/apis/{group}/v1/namespaces/default/things");
+    let thing = json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "a"}});
+    create(&admin, &things, &thing).await;
+    // An object, a list, an error, a custom object and its list, discovery.
+    let own = client.collection.clone();
+    let paths = [
+        format!("{own}/a"),
+        own.clone(),
+        format!("{own}/none"),
+        format!("{things}/a"),
+        things,
+        "/api".to_owned(),
+    ];
+    let documents = ["/apis".to_owned(), "/apis/apps".to_owned(), format!("/apis/{group}/v1")];
     for (query, agent, indented) in rows {
-        // An object, a list, and an error.
-        for path in ["/a", "", "/none"] {
-            let path = format!("{}{path}?{query}", client.collection);
+        for path in paths.iter().chain(&documents) {
+            let path = format!("{path}?{query}");
             let body = ask(&mut client, &path, agent).await;
             assert_eq!(body.starts_with(b"{\n  \""), indented, "{path} {agent}: {body:?}");
+            // Go's encoder ends a document, its indenter does not.
+            assert_eq!(body.ends_with(b"\n"), !indented, "{path} {agent}: {body:?}");
         }
     }
     // The events of a watch are lines.
@@ -89,4 +110,5 @@ async fn json_is_indented_for_people_and_on_request() {
     let line = events.split(|byte| *byte == b'\n').next().expect("an event");
     let event: Value = serde_json::from_slice(line).expect("JSON");
     assert_eq!(event["type"], "ADDED");
+    assert!(line.ends_with(b"}}"), "{line:?}");
 }

@@ -33,6 +33,23 @@ impl Cluster {
 #[tokio::test]
 async fn remote_groups_are_discovered_in_both_forms_and_stale_while_down() {
     let cluster = Cluster::start(&[]).await;
+    let unread = json!({
+        "metadata": {"name": "v1.unread.example"},
+        "spec": {
+            "group": "unread.example", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 10,
+            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "no-such-service"},
+        },
+    });
+    create(&cluster.client, API_SERVICES, &unread).await;
+    eventually("a group that was never read", || async {
+        cluster
+            .discovered("unread.example")
+            .await
+            .is_some_and(|(_, version)| version == json!({"version": "v1", "freshness": "Stale"}))
+    })
+    .await;
+    let indented = cluster.get("/apis/unread.example?pretty=true", "application/json").await.text();
+    assert!(indented.starts_with("{\n  \"kind\": \"APIGroup\""), "{indented}");
     let remote = cluster.remote("found.example", 1).await;
     let group = remote.group.as_str();
     let current = || async { cluster.freshness(group).await == "Current" };
@@ -51,7 +68,8 @@ async fn remote_groups_are_discovered_in_both_forms_and_stale_while_down() {
 
     let (place, version) = cluster.discovered(group).await.expect("the group");
     assert_eq!(version["resources"][0]["resource"], "things");
-    assert_eq!(version["resources"][0]["responseKind"]["group"], group);
+    // As the list has it: without group and version.
+    assert_eq!(version["resources"][0]["responseKind"]["group"], "");
     assert_eq!(version["resources"][0].get("shortNames"), None);
 
     // The aggregated document of the other server comes first, and the order is by priority.

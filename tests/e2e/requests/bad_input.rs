@@ -263,6 +263,34 @@ async fn bad_queries_are_refused() {
 }
 
 #[tokio::test]
+async fn bad_parameters_are_named_in_upstreams_words() {
+    let mut connection = shared().await.connect(Protocol::Http2).await;
+    let rows = [
+        (
+            "?continue=abc",
+            "invalid continue token: continue key is not valid: invalid character 'i' looking for beginning of value",
+        ),
+        (
+            "?continue=a%2Bb",
+            "invalid continue token: continue key is not valid: illegal base64 data at input byte 1",
+        ),
+        ("?fieldManager=%00", r#""\x00": invalid character U+0000 (at position 0)"#),
+        ("?fieldManager=a%0bb", r#""a\vb": invalid character U+000B (at position 1)"#),
+        ("?fieldManager=%e2%80%a8", r#""\u2028": invalid character U+2028 (at position 0)"#),
+    ];
+    for (query, end) in rows {
+        let path = format!("/api/v1/namespaces/default/configmaps{query}");
+        let call = match query.starts_with("?continue") {
+            true => Call::get(path),
+            false => Call::new(Method::POST, path).body(JSON, r#"{"metadata":{"name":"a"}}"#),
+        };
+        let reply = connection.call(&call).await.expect(query);
+        let status: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        assert!(status["message"].as_str().is_some_and(|m| m.ends_with(end)), "{query}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
 async fn strict_validation_names_what_is_unknown() {
     let server = shared().await;
     let namespace = namespace(&server.client().await, "strict").await;

@@ -26,7 +26,7 @@ use crate::stored_objects::ObjectReader;
 use crate::traces::Traces;
 use plinth_http::{ProducerPool, StreamThreads};
 use plinth_kinds::service_ranges::Ranges;
-use plinth_registry::Registry;
+use plinth_registry::{Registry, VersionInfo};
 use plinth_storage::{ContinueTokens, Counts, Lengths, Namespaces, Store};
 
 /// What all requests share. Behind one `Arc`; every part is immutable or locks for itself.
@@ -89,6 +89,8 @@ pub struct Server {
     pub limits: Limits,
     /// The flags that the server was started with, by name, which `/flagz` shows.
     pub flags: BTreeMap<String, String>,
+    /// `/version`.
+    pub version: VersionInfo<'static>,
     /// Whether the first pass over the APIServices of all built-in APIs is over.
     pub has_registered_apis: AtomicBool,
     /// Whether the server is about to stop (`--shutdown-delay-duration`): it serves, and is not ready.

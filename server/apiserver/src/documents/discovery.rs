@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::header::{HeaderValue, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
+use hyper::header::{HeaderMap, HeaderValue, ACCEPT, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
 use hyper::{Request, Response, StatusCode};
 use parking_lot::Mutex;
 use plinth_codec::negotiate::{self, Accepted, Encoding, Offer, Shape, Transform};
@@ -60,7 +60,8 @@ impl DiscoveryDocuments {
         if !exists(registry, segments) {
             return missing(registry, segments);
         }
-        let accepted = accept(request, shape)?;
+        let mut accepted = accept(request.headers(), shape)?;
+        accepted.pretty = representation::wants_pretty(&accepted, request.uri().query(), request.headers());
         let is_aggregated = accepted.transform == Transform::AggregatedDiscovery;
         let document = match segments {
             // Contains the request's own address, and is small: not cached.
@@ -177,9 +178,17 @@ pub fn local_catalog(registry: &Registry) -> Catalog<'_> {
 
 impl Encoded {
     fn new(document: &DiscoveryDocument, accepted: &Accepted) -> Result<Encoded, ApiError> {
-        let mut body = Vec::with_capacity(4096);
-        representation::write_document(document, schema::builtin(), accepted, &mut body)?;
-        Ok(Encoded { etag: etag_of(&body), body: Bytes::from(body) })
+        let write = |accepted: &Accepted| {
+            let mut body = Vec::with_capacity(4096);
+            representation::write_document(document, schema::builtin(), accepted, &mut body).map(|()| body)
+        };
+        let body = write(accepted)?;
+        // Indentation does not change the tag.
+        let etag = match accepted.pretty {
+            true => etag_of(&write(&Accepted { pretty: false, ..*accepted })?),
+            false => etag_of(&body),
+        };
+        Ok(Encoded { etag, body: Bytes::from(body) })
     }
 }
 
@@ -198,8 +207,14 @@ fn tag<B>(response: &mut Response<Body>, request: &Request<B>, etag: &str) {
     }
 }
 
-fn accept<B>(request: &Request<B>, shape: Shape) -> Result<Accepted, ApiError> {
-    let header = request.headers().get(hyper::header::ACCEPT).and_then(|v| v.to_str().ok());
+/// Whether `/api` or `/apis` is answered with the aggregated document.
+pub(crate) fn is_aggregated(headers: &HeaderMap) -> bool {
+    accept(headers, Shape::Discovery)
+        .is_ok_and(|accepted| accepted.transform == Transform::AggregatedDiscovery)
+}
+
+fn accept(headers: &HeaderMap, shape: Shape) -> Result<Accepted, ApiError> {
+    let header = headers.get(ACCEPT).and_then(|v| v.to_str().ok());
     negotiate::accept(header, &Offer::builtin(shape))
         .map_err(|e| ApiError::new(406, Reason::NotAcceptable, e.to_string()))
 }
@@ -212,7 +227,6 @@ fn server_address<B>(request: &Request<B>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::ACCEPT;
 
     fn aggregated() -> Request<()> {
         let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

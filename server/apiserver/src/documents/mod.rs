@@ -8,6 +8,7 @@ use hyper::{Response, StatusCode};
 
 use plinth_http::Body;
 
+pub(crate) use discovery::is_aggregated;
 pub use discovery::{catalog, exists, local_catalog, DiscoveryDocuments};
 pub use openapi::OpenApiDocuments;
 pub(crate) use openapi::KEEP;

@@ -3,6 +3,7 @@
 mod backup;
 mod health;
 mod join;
+mod metric_labels;
 mod replicas;
 mod stream;
 mod zpages;
@@ -21,11 +22,23 @@ use crate::documents::{self, not_found_text, text};
 use plinth_api::{ApiError, PathError};
 use plinth_http::Body;
 use plinth_pki::JOIN_PATH;
-use plinth_registry::{root_paths_document, version_document, VERSION_INFO};
+use plinth_registry::{root_paths_document, version_document};
+
+pub(crate) use metric_labels::metered_target;
 
 /// Paths that `/` lists in addition to the API.
-const ENDPOINTS: &[&str] =
-    &["/flagz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/statusz", "/version"];
+const ENDPOINTS: &[&str] = &[
+    "/flagz",
+    "/metrics",
+    "/metrics/slis",
+    "/openapi/v2",
+    "/openapi/v3",
+    "/openapi/v3/",
+    "/statusz",
+    "/version",
+];
+/// Those that `/` lists where relying parties can verify service account tokens.
+const OPENID_PATHS: &[&str] = &["/.well-known/openid-configuration", "/openid/v1/jwks"];
 
 /// Answers a request for a non-resource path.
 ///
@@ -47,17 +60,17 @@ pub async fn serve<B>(
             let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
             Ok(json_text(root_paths_document(&documents::catalog(&server.registry()), &endpoints)))
         }
-        ["statusz"] => zpages::statusz(request.headers(), &endpoints(server)),
-        ["flagz"] => zpages::flagz(request.headers(), &server.flags),
+        ["statusz"] => zpages::statusz((request.headers(), request.uri().query()), &endpoints(server)),
+        ["flagz"] => zpages::flagz((request.headers(), request.uri().query()), &server.flags),
         ["debug", "api_priority_and_fairness", dump] => {
             let query = request.uri().query().unwrap_or_default();
             let details = plinth_api::query_parameter(query, "includeRequestDetails");
             let details = details.is_some_and(|details| !details.is_empty());
             Ok(server.flow_control.dump(dump, details).map_or_else(not_found_text, plain))
         }
-        ["version"] => Ok(json_text(version_document(&VERSION_INFO))),
+        ["version"] => Ok(json_text(version_document(&server.version))),
         ["livez" | "readyz" | "healthz", ..] => Ok(health::serve(server, &segments, request.uri().query())),
-        ["metrics"] => Ok(metrics(server.metrics.render(&server.store).await)),
+        ["metrics"] => Ok(metrics(server.metrics.render(&server.store, &server.version).await)),
         ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),
         ["plinth", "backup"] => backup::serve(server),
         ["plinth", "replicas"] => replicas::list(server).await,
@@ -141,7 +154,9 @@ pub(crate) fn refuse_path(error: PathError, uri: &Uri) -> Response<Body> {
 
 /// The paths that `/` lists, other than the API's.
 fn endpoints(server: &Server) -> Vec<String> {
-    ENDPOINTS.iter().map(|path| (*path).to_owned()).chain(health::paths(server)).collect()
+    let openid = if server.authenticator.discovery().is_some() { OPENID_PATHS } else { &[] };
+    let fixed = ENDPOINTS.iter().chain(openid).map(|path| (*path).to_owned());
+    fixed.chain(health::paths(server)).collect()
 }
 
 fn plain(body: String) -> Response<Body> {

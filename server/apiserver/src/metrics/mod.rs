@@ -44,6 +44,7 @@ use families::Families;
 use in_flight::InFlightMetrics;
 use objects::ObjectMetrics;
 use plinth_http::UnreadAnswers;
+use plinth_registry::VersionInfo;
 use plinth_storage::Store;
 
 pub use admission::{AdmissionCall, AdmissionMetrics, AdmissionSeries, Stage, WebhookOutcome};
@@ -53,7 +54,7 @@ pub use identity::IdentityMetrics;
 pub(crate) use identity::{Authentication, Authorization};
 pub use in_flight::InFlightGuard;
 pub use reloads::{ReloadMetrics, ReloadedConfig};
-pub(crate) use requests::Scope;
+pub(crate) use requests::{MeteredTarget, PathLabels, Scope, COMPONENT};
 pub use requests::{RequestMeter, RequestMetrics};
 pub use traces::TraceMetrics;
 pub use watches::{WatchMetrics, WatchSeries};
@@ -135,7 +136,7 @@ impl Metrics {
     }
 
     /// The text format, with the current statistics of the engine and the numbers of objects.
-    pub async fn render(&self, store: &Store) -> Vec<u8> {
+    pub async fn render(&self, store: &Store, version: &VersionInfo<'_>) -> Vec<u8> {
         let counts = self.objects.counts(store, store.registry()).await;
         self.in_flight.refresh();
         self.workqueues.refresh();
@@ -148,7 +149,7 @@ impl Metrics {
         let bytes: u64 = stats.families.iter().map(|family| family.file_bytes).sum();
         write_room(bytes, store.engine().is_out_of_space(), &mut out);
         engine::write(&stats, &mut out);
-        process::write(&mut out);
+        process::write(version, &mut out);
         out
     }
 
@@ -189,7 +190,7 @@ mod tests {
 
     use hyper::header::HeaderMap;
     use hyper::Method;
-    use plinth_api::parse_route;
+    use plinth_api::{parse_route, Route};
 
     use super::*;
 
@@ -211,9 +212,10 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         let resources = plinth_registry::Registry::builtin();
         let (method, headers) = (Method::GET, HeaderMap::new());
-        let path = parse_route(&method, "/api/v1/pods", None).unwrap();
-        let pods = resources.get("", "v1", "pods");
-        let meter = metrics.requests.meter((&path, pods), (&method, &headers, None), Instant::now()).unwrap();
+        let route = parse_route(&method, "/api/v1/pods", None).unwrap();
+        let (Route::Resource(info), Some(pods)) = (&route, resources.get("", "v1", "pods")) else { panic!() };
+        let pods = MeteredTarget::Resource(info, pods);
+        let meter = metrics.requests.meter(pods, (&method, &headers, None), Instant::now()).unwrap();
         meter.begin();
         meter.terminated(504);
         drop(meter);

@@ -4,13 +4,12 @@
 use std::io::Write;
 
 use plinth_http::write_process_metrics;
-use plinth_registry::VERSION_INFO;
+use plinth_registry::VersionInfo;
 
 /// Appends the metrics in the text format.
-pub(super) fn write(out: &mut Vec<u8>) {
+pub(super) fn write(this: &VersionInfo, out: &mut Vec<u8>) {
     write_process_metrics(out);
     // Writing to memory does not fail, here and below.
-    let this = &VERSION_INFO;
     let _ = writeln!(
         out,
         "# HELP kubernetes_build_info Build of the server.\n# TYPE kubernetes_build_info gauge\n\
@@ -26,11 +25,15 @@ pub(super) fn write(out: &mut Vec<u8>) {
         this.minor,
         this.platform,
     );
-    let version = format!("{}.{}", this.major, this.minor);
     let _ = writeln!(
         out,
         "# HELP version_info Version of the binary and the version that it emulates.\n\
          # TYPE version_info gauge\n\
-         version_info{{binary=\"{version}\",component=\"kube\",emulation=\"{version}\",min_compat=\"{version}\"}} 1"
+         version_info{{binary=\"{}\",component=\"kube\",emulation=\"{}.{}\",min_compat=\"{}.{}\"}} 1",
+        this.git_version.trim_start_matches('v'),
+        this.emulation_major,
+        this.emulation_minor,
+        this.min_compatibility_major,
+        this.min_compatibility_minor,
     );
 }

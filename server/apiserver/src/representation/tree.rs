@@ -30,6 +30,11 @@ pub fn write(
             json::write(tree, schema, root, out);
             out.push(b'\n');
         }
+        (Encoding::Json, None) if pretty => {
+            let mut compact = Vec::new();
+            json::write_untyped(tree, &mut compact);
+            json::Indenter::default().push(&compact, out);
+        }
         (Encoding::Json, None) => {
             json::write_untyped(tree, out);
             out.push(b'\n');
@@ -64,6 +69,9 @@ pub fn write_document(
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     match (accepted.encoding, schema.kind(&document.kind)) {
+        (Encoding::Json, Some(root)) if accepted.pretty => {
+            json::write_pretty(&document.tree, schema, root, out);
+        }
         (Encoding::Json, Some(root)) => {
             json::write(&document.tree, schema, root, out);
             out.push(b'\n');
@@ -72,7 +80,7 @@ pub fn write_document(
             protobuf::encode(&document.tree, &document.kind, schema, root, out)
                 .map_err(ApiError::internal)?;
         }
-        _ => write(&document.tree, schema, accepted.encoding, false, out)?,
+        _ => write(&document.tree, schema, accepted.encoding, accepted.pretty, out)?,
     }
     Ok(())
 }

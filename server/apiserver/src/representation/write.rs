@@ -17,6 +17,8 @@ impl Representation {
     pub fn object(&self, item: &Item<'_>, out: &mut Vec<u8>) -> Result<(), ApiError> {
         if self.copies(item) {
             json::object(self, item, out);
+            // As Go's encoder ends each document; an event takes it back.
+            out.push(b'\n');
             return Ok(());
         }
         if let Transform::Table(version) = self.accepted.transform {

@@ -44,9 +44,13 @@ fn group(group: &Group) -> Value {
 
 fn version(version: &Version) -> Value {
     if let Some(remote) = version.remote {
-        let resources = remote.documents.resources.to_vec();
-        let freshness = if remote.documents.is_current { "Current" } else { "Stale" };
-        return tree!({ "version": version.name, "resources": resources, "freshness": freshness });
+        let mut members = Map::new();
+        members.insert("version", version.name);
+        if !remote.documents.resources.is_empty() {
+            members.insert("resources", remote.documents.resources.to_vec());
+        }
+        members.insert("freshness", if remote.documents.is_current { "Current" } else { "Stale" });
+        return Value::Object(members);
     }
     let resources: Vec<Value> = version.resources.iter().map(|r| resource(version, r)).collect();
     tree!({ "version": version.name, "resources": resources, "freshness": "Current" })

@@ -18,8 +18,9 @@ pub fn parse_aggregated_discovery(document: &Value, group: &str, version: &str) 
 }
 
 /// The resources of an `APIResourceList`. A subresource whose resource is not listed stands below one without
-/// verbs (k8s.io/apiserver `pkg/endpoints/installer.go`, `ConvertGroupVersionIntoToDiscovery`).
-pub fn parse_resource_list(document: &Value, group: &str, version: &str) -> Vec<Value> {
+/// verbs; a kind has group and version only where the list names them (k8s.io/apiserver
+/// `pkg/endpoints/installer.go`, `ConvertGroupVersionIntoToDiscovery`).
+pub fn parse_resource_list(document: &Value) -> Vec<Value> {
     let mut resources: Vec<Map> = Vec::new();
     let rows = document.list_at(&["resources"]);
     let name = |row: &Value| row.str_at(&["name"]).unwrap_or_default().to_owned();
@@ -28,11 +29,8 @@ pub fn parse_resource_list(document: &Value, group: &str, version: &str) -> Vec<
         _ => "Cluster",
     };
     let kind = |row: &Value| {
-        let given = |key: &str, own: &str| {
-            let given = row.str_at(&[key]).filter(|text| !text.is_empty());
-            given.unwrap_or(own).to_owned()
-        };
-        kind_of(&given("group", group), &given("version", version), row.str_at(&["kind"]).unwrap_or_default())
+        let given = |key: &str| row.str_at(&[key]).unwrap_or_default();
+        kind_of(given("group"), given("version"), given("kind"))
     };
     for row in rows.iter().filter(|row| !name(row).is_empty() && !name(row).contains('/')) {
         let mut members = Map::new();
@@ -213,17 +211,15 @@ mod tests {
         let document = parse(
             r#"{"items":[{"metadata":{"name":"other"},"versions":[{"version":"v1"}]},
             {"metadata":{"name":"a.example"},"versions":[{"version":"v1","freshness":"Stale","resources":[
-            {"resource":"cars","responseKind":{"group":"a.example","version":"v1","kind":"Car"},"scope":"Namespaced",
+            {"resource":"cars","responseKind":{"group":"","version":"","kind":"Car"},"scope":"Namespaced",
              "singularResource":"car","verbs":["get","list"],"shortNames":["c"],"more":"dropped","subresources":[
-              {"subresource":"status","responseKind":{"group":"a.example","version":"v1","kind":"Car"},"verbs":["get"]}]},
+              {"subresource":"status","responseKind":{"kind":"Car"},"verbs":["get"]}]},
             {"resource":"pods","scope":"Namespaced","subresources":[
               {"subresource":"requests","responseKind":{"group":"b.example","version":"v2","kind":"Values"},"verbs":["get"]}]},
             {"resource":"odd","scope":"Elsewhere"}, 7]}]}]}"#,
         );
-        let (plain, aggregated) = (
-            parse_resource_list(&list, "a.example", "v1"),
-            parse_aggregated_discovery(&document, "a.example", "v1").unwrap(),
-        );
+        let (plain, aggregated) =
+            (parse_resource_list(&list), parse_aggregated_discovery(&document, "a.example", "v1").unwrap());
         assert_eq!(written(&plain.into()), written(&aggregated.into()));
         assert!(parse_aggregated_discovery(&document, "a.example", "v2").is_none());
         assert!(parse_aggregated_discovery(&parse("[]"), "a.example", "v1").is_none());

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::super::feature_gates::FeatureGateError;
 use super::super::runtime_config::RuntimeConfigError;
 use super::super::service_manager::ServiceManagerError;
-use super::super::upstream::UpstreamFlagError;
+use super::super::upstream::{UpstreamFlagError, VersionFlagError};
 use crate::admission::options::BadPlugins;
 use crate::archives::ArchiveError;
 use crate::bootstrap::identity::IdentityError;
@@ -32,6 +32,8 @@ use plinth_storage::EncryptionConfigError;
 pub enum ServeError {
     #[error(transparent)]
     Flag(#[from] UpstreamFlagError),
+    #[error(transparent)]
+    Version(#[from] VersionFlagError),
     #[error("--feature-gates: {0}")]
     FeatureGates(#[from] FeatureGateError),
     #[error(

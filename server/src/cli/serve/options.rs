@@ -13,7 +13,7 @@ use rcgen::SanType;
 use super::super::feature_gates::FeatureGateOptions;
 use super::super::given_flags::GivenFlags;
 use super::super::runtime_config::ApiEnablementOptions;
-use super::super::upstream::{KubeApiserver, UpstreamFlags};
+use super::super::upstream::{KubeApiserver, UpstreamFlags, VersionFlags};
 use super::backups::BackupScheduleOptions;
 use super::ServeError;
 use crate::admission::AdmissionOptions;
@@ -183,6 +183,9 @@ pub struct ServeOptions {
     /// Flags of kube-apiserver that have no effect.
     #[command(flatten, next_help_heading = "Compatibility")]
     pub upstream: UpstreamFlags<KubeApiserver>,
+    /// Versions of the API.
+    #[command(flatten)]
+    pub versions: VersionFlags,
     /// Log verbosity: 0 warnings, 1 information, 2 debug, 3 a line per request, 6 and more traces
     #[arg(short = 'v', long = "v", default_value_t = 0, value_name = "LEVEL")]
     #[arg(help_heading = "Logging")]
@@ -249,7 +252,9 @@ impl ServeOptions {
 
     /// Every flag with its value; empty where there is none.
     pub(crate) fn flag_values(&self) -> BTreeMap<String, String> {
-        self.flags.values(&ServeOptions::augment_args(clap::Command::new("serve")))
+        let mut values = self.flags.values(&ServeOptions::augment_args(clap::Command::new("serve")));
+        values.insert("bind-address".to_owned(), self.bind_address().to_string());
+        values
     }
 
     /// The names besides the usual ones that the server's own certificate covers.

@@ -138,6 +138,7 @@ impl StartSettings {
         for (flag, warning) in options.upstream.warnings()? {
             tracing::warn!(flag, reason = %warning, "flag is ignored");
         }
+        options.versions.version()?;
         options.gates.check()?;
         options.check_families()?;
         let table = options.apis.enabled()?;
@@ -350,6 +351,7 @@ impl Parts<'_> {
             },
             has_registered_apis: AtomicBool::new(false),
             flags: options.flag_values(),
+            version: options.versions.version()?,
             is_draining: AtomicBool::new(false),
             stopping,
             tasks: TaskTracker::new(),

@@ -1,5 +1,9 @@
 //! The flags of kube-apiserver that have no effect here.
 
+use plinth_apiserver::flags::duration;
+use plinth_codec::time::format_duration;
+
+use super::super::go_bool::parse_bool;
 use super::Outcome::{self, Ignored, Only, Refused, Warned};
 use super::Takes::{Switch, Value};
 use super::{row, Flag, FlagTable, FALSE, NO_PROFILES, TRUE};
@@ -15,6 +19,33 @@ impl FlagTable for KubeApiserver {
 const ETCD: Outcome = Warned("there is no etcd: all data are in --data-dir");
 const NO_PEERS: Outcome = Warned("there are no peers: one server serves the cluster");
 const NO_ABAC: Outcome = Refused("mode ABAC does not exist");
+
+/// Every flag of `kube-apiserver --help`, v1.36.2, but for `--help` and `--version`: name, Go type, and the
+/// value without the flag here, which is upstream's default wherever this server has the same or no use for
+/// it.
+const ALL: &str = include_str!("kube_apiserver.txt");
+
+/// A value of a flag as kube-apiserver prints it; without one, that of a start without the flag. `None` for a
+/// flag that kube-apiserver does not have.
+pub(in crate::cli) fn value_of(name: &str, given: Option<&[String]>) -> Option<String> {
+    let mut columns = ALL.lines().map(|line| line.splitn(3, ' ')).find_map(|mut columns| {
+        let is_named = columns.next() == Some(name);
+        is_named.then_some(columns)
+    })?;
+    let kind = columns.next().unwrap_or_default();
+    let Some(values) = given else { return Some(columns.next().unwrap_or_default().to_owned()) };
+    let last = values.last().map(String::as_str).unwrap_or_default();
+    Some(match kind {
+        "strings" | "stringArray" | "int32Slice" | "stringToString" => format!("[{}]", values.join(",")),
+        "namedCertKey" => format!("[{}]", values.join(";")),
+        "mapStringString" | "colonSeparatedMultimapStringString" => values.join(","),
+        "duration" => duration(last).map_or(last.to_owned(), |duration| {
+            format_duration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
+        }),
+        "bool" => parse_bool(last).map_or(last.to_owned(), |value| value.to_string()),
+        _ => last.to_owned(),
+    })
+}
 
 /// The rows, by name.
 const FLAGS: &[Flag] = &[
@@ -37,7 +68,6 @@ const FLAGS: &[Flag] = &[
     row("delete-collection-workers", Value, Ignored),
     row("disabled-metrics", Value, Ignored),
     row("egress-selector-config-file", Value, Refused("connections are direct, never through a proxy")),
-    row("emulated-version", Value, Only(VERSION, "only v1.36 is served")),
     row("emulation-forward-compatible", Switch, Ignored),
     row(
         "enable-garbage-collector",
@@ -67,7 +97,6 @@ const FLAGS: &[Flag] = &[
     row("log-text-info-buffer-size", Value, Ignored),
     row("log-text-split-stream", Switch, Ignored),
     row("max-connection-bytes-per-sec", Value, Only(&["0"], "the bandwidth of connections cannot be limited")),
-    row("min-compatibility-version", Value, Ignored),
     row("peer-advertise-ip", Value, NO_PEERS),
     row("peer-advertise-port", Value, NO_PEERS),
     row("peer-ca-file", Value, NO_PEERS),
@@ -88,17 +117,12 @@ const FLAGS: &[Flag] = &[
     row("watch-cache-sizes", Value, Ignored),
 ];
 
-const VERSION: &[&str] = &["1.36", "kube=1.36"];
-
 #[cfg(test)]
 mod tests {
     use clap::{Arg, Command};
 
     use super::*;
     use crate::cli::ServeOptions;
-
-    /// Every flag of `kube-apiserver --help`, v1.36.2, but for `--help` and `--version`.
-    const ALL: &str = include_str!("kube_apiserver.txt");
 
     fn serve(arguments: &[&str]) -> Result<ServeOptions, String> {
         let arguments = ["--data-dir", "d"].iter().chain(arguments);
@@ -109,14 +133,14 @@ mod tests {
     fn every_flag_of_upstream_is_known() {
         let command = <ServeOptions as clap::Args>::augment_args(Command::new("serve"));
         let known: Vec<&str> = command.get_arguments().filter_map(Arg::get_long).collect();
-        let unknown: Vec<&str> = ALL.lines().filter(|name| !known.contains(name)).collect();
+        let all: Vec<&str> = ALL.lines().filter_map(|line| line.split(' ').next()).collect();
+        let unknown: Vec<&&str> = all.iter().filter(|name| !known.contains(name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
         let mut sorted: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
         assert!(sorted.is_sorted());
         sorted.dedup();
         assert_eq!(sorted.len(), FLAGS.len());
-        let invented: Vec<&&str> =
-            sorted.iter().filter(|name| !ALL.lines().any(|line| line == **name)).collect();
+        let invented: Vec<&&str> = sorted.iter().filter(|name| !all.contains(name)).collect();
         assert!(invented.is_empty(), "{invented:?}");
     }
 
@@ -183,8 +207,6 @@ mod tests {
             (&["--authorization-policy-file="], Ok(None)),
             (&["--watch-cache=false"], Ok(None)),
             (&["--etcd-servers=a", "--etcd-servers=b"], Ok(Some("etcd-servers"))),
-            (&["--emulated-version=1.36"], Ok(None)),
-            (&["--emulated-version=1.33"], Err("only v1.36 is served")),
             (&["--enable-garbage-collector=false"], Err("if another garbage collector runs")),
             (&["--egress-selector-config-file", "x"], Err("never through a proxy")),
             (&["--service-account-signing-endpoint=/run/x"], Err("--service-account-signing-key-file")),

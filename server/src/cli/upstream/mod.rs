@@ -7,6 +7,7 @@
 
 mod etcd;
 mod kube_apiserver;
+mod versions;
 
 use std::ffi::OsString;
 use std::marker::PhantomData;
@@ -14,7 +15,8 @@ use std::marker::PhantomData;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 
 pub(super) use self::etcd::Etcd;
-pub(super) use self::kube_apiserver::KubeApiserver;
+pub(super) use self::kube_apiserver::{value_of, KubeApiserver};
+pub(super) use self::versions::{VersionFlagError, VersionFlags};
 use self::Outcome::{Ignored, Only, Refused, Warned};
 use self::Takes::{Switch, Value};
 

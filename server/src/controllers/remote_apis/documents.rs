@@ -94,10 +94,9 @@ async fn discover(
     if answer.status != StatusCode::OK {
         return Err(format!("failed to download legacy discovery for {path}: {}", answer.status));
     }
-    let read = |document: &Value, remote: &RemoteVersion| {
-        parse_resource_list(document, &remote.group, &remote.version)
-    };
-    parser.read(answer.body, remote, read).await
+    parser
+        .read(answer.body, remote, |document: &Value, _: &RemoteVersion| parse_resource_list(document))
+        .await
 }
 
 /// Whether an answer is an aggregated document: a server without them answers with the plain one.

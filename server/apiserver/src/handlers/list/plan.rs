@@ -72,7 +72,7 @@ impl Plan {
                 }
                 let position = cx.server.tokens.decode(token).map_err(|error| {
                     match error {
-                    ContinueTokenError::Malformed => {
+                    ContinueTokenError::Malformed(_) => {
                         ApiError::bad_request(format!("invalid continue token: {error}"))
                     }
                     // The token's content is not authenticated, so no new token can be issued for it

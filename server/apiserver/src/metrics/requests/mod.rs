@@ -4,6 +4,7 @@
 //! and formats and hashes nothing. Label values are those of the registry, or from fixed sets: a client
 //! cannot create series with names of its own. As upstream, a request is counted once its handler runs: one
 //! that is refused before (401, 403) is not, and counts among the authentication and authorization attempts.
+//! Nor is one whose method its resource does not have.
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use hyper::header::{HeaderMap, CONTENT_TYPE};
 use hyper::{Method, Response};
 use parking_lot::RwLock;
-use plinth_api::{query_may_have, query_parameters, RequestInfo, Route, Verb};
+use plinth_api::{query_may_have, query_parameters, RequestInfo, Verb};
 use plinth_http::{Body, BodyObserver};
 use plinth_registry::ResourceType;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
@@ -66,10 +67,25 @@ const BODY_SIZES: &[f64] = &[
     2_950_000.0,
     3_050_000.0,
 ];
-/// `component` of every series.
-const COMPONENT: &str = "apiserver";
-/// Paths whose requests are counted, with the path as `subresource`.
-const PROBES: [&str; 3] = ["/healthz", "/livez", "/readyz"];
+/// `component` of resources, and of some paths.
+pub(crate) const COMPONENT: &str = "apiserver";
+
+/// The labels of the requests for a path that is no resource, where such are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PathLabels {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) subresource: &'static str,
+    pub(crate) component: &'static str,
+}
+
+/// What a request is counted as.
+#[derive(Clone, Copy)]
+pub(crate) enum MeteredTarget<'a> {
+    Resource(&'a RequestInfo, &'a Arc<ResourceType>),
+    Path(PathLabels),
+}
 
 /// `verb`: from the method and the scope, not from the authorized verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,13 +106,20 @@ impl ReportedVerb {
     fn of(info: &RequestInfo, method: &Method, headers: &HeaderMap) -> ReportedVerb {
         /// Subresources that are a connection to something else.
         const CONNECTIONS: [&str; 5] = ["log", "exec", "portforward", "attach", "proxy"];
-        const APPLY: &[u8] = b"application/apply-patch+yaml";
         if CONNECTIONS.contains(&info.subresource.as_str()) {
             return ReportedVerb::Connect;
         }
-        match *method {
+        match ReportedVerb::of_method(method, headers) {
             _ if info.verb == Verb::Watch => ReportedVerb::Watch,
-            Method::GET | Method::HEAD if info.name.is_empty() => ReportedVerb::List,
+            ReportedVerb::Get if info.name.is_empty() => ReportedVerb::List,
+            verb => verb,
+        }
+    }
+
+    /// The verb of a path that is no resource.
+    fn of_method(method: &Method, headers: &HeaderMap) -> ReportedVerb {
+        const APPLY: &[u8] = b"application/apply-patch+yaml";
+        match *method {
             Method::GET | Method::HEAD => ReportedVerb::Get,
             Method::POST => ReportedVerb::Post,
             Method::PUT => ReportedVerb::Put,
@@ -207,7 +230,7 @@ pub struct RequestMetrics {
     terminations: IntCounterVec,
     aborts: IntCounterVec,
     deprecated: IntGaugeVec,
-    probes: [OnceLock<Arc<RequestSeries>>; PROBES.len()],
+    paths: SeriesCache<(ReportedVerb, PathLabels)>,
 }
 
 impl RequestMetrics {
@@ -267,21 +290,19 @@ impl RequestMetrics {
                 "Deprecated APIs that have been requested.",
                 &["group", "version", "resource", "subresource", "removed_release"],
             )?,
-            probes: Default::default(),
+            paths: SeriesCache::default(),
         })
     }
 
-    /// The meter of a request that was received at `received`; `None` when its resource or subresource is not
-    /// served, or its path is not counted.
+    /// The meter of a request that was received at `received`; `None` when its subresource is not served.
     pub(crate) fn meter(
         self: &Arc<Self>,
-        (route, resource): (&Route, Option<&Arc<ResourceType>>),
+        target: MeteredTarget,
         (method, headers, query): (&Method, &HeaderMap, Option<&str>),
         received: Instant,
     ) -> Option<Arc<RequestMeter>> {
-        let series = match route {
-            Route::Resource(info) => {
-                let resource = resource?;
+        let series = match target {
+            MeteredTarget::Resource(info, resource) => {
                 let part = match info.subresource.as_str() {
                     "" => 0,
                     name => {
@@ -295,12 +316,12 @@ impl RequestMetrics {
                     dry_run: DryRun::of(query),
                     part,
                 };
-                let cache = resource.extension.get_or_init(ResourceSeries::default)?;
+                let cache = resource.extension.get_or_init(SeriesCache::default)?;
                 cache.get(key, || self.series(key, resource))
             }
-            Route::NonResource(path) => {
-                let place = PROBES.iter().position(|probe| probe == path)?;
-                self.probes[place].get_or_init(|| Arc::new(self.series_of_path(PROBES[place]))).clone()
+            MeteredTarget::Path(labels) => {
+                let key = (ReportedVerb::of_method(method, headers), labels);
+                self.paths.get(key, || self.series_of_path(key))
             }
         };
         Some(Arc::new(RequestMeter::new(self.clone(), series, received)))
@@ -310,19 +331,20 @@ impl RequestMetrics {
         let row = &resource.row;
         let part = usize::from(key.part).checked_sub(1).and_then(|place| row.subresources.get(place));
         let part = part.map_or("", |part| part.name.as_str());
-        self.with_labels(key, [&row.group, &row.version, &row.plural, part])
+        self.with_labels(key, [&row.group, &row.version, &row.plural, part, COMPONENT])
     }
 
-    fn series_of_path(&self, path: &str) -> RequestSeries {
-        let key = SeriesKey { verb: ReportedVerb::Get, scope: Scope::None, dry_run: DryRun::No, part: 0 };
-        self.with_labels(key, ["", "", "", path])
+    fn series_of_path(&self, (verb, labels): (ReportedVerb, PathLabels)) -> RequestSeries {
+        let key = SeriesKey { verb, scope: Scope::None, dry_run: DryRun::No, part: 0 };
+        let PathLabels { group, version, resource, subresource, component } = labels;
+        self.with_labels(key, [group, version, resource, subresource, component])
     }
 
-    fn with_labels(&self, key: SeriesKey, names: [&str; 4]) -> RequestSeries {
-        let [group, version, resource, part] = names;
+    fn with_labels(&self, key: SeriesKey, names: [&str; 5]) -> RequestSeries {
+        let [group, version, resource, part, component] = names;
         let (verb, scope, dry_run) = (key.verb.as_str(), key.scope.as_str(), key.dry_run.as_str());
-        let all = [verb, dry_run, group, version, resource, part, scope, COMPONENT];
-        let without_dry_run = [verb, group, version, resource, part, scope, COMPONENT];
+        let all = [verb, dry_run, group, version, resource, part, scope, component];
+        let without_dry_run = [verb, group, version, resource, part, scope, component];
         let is_read = matches!(key.verb, ReportedVerb::Get | ReportedVerb::List);
         RequestSeries {
             verb: key.verb,
@@ -347,14 +369,19 @@ impl RequestMetrics {
 
 const COMPONENT_LABEL: &str = "component";
 
-/// The series of a resource's requests. Grows to the number of its verbs, scopes and subresources. The lock
-/// is held to find or add one.
-#[derive(Default)]
-struct ResourceSeries(RwLock<Vec<(SeriesKey, Arc<RequestSeries>)>>);
+/// The series of a resource's requests, or of those for paths. Grows to the number of its verbs, scopes and
+/// subresources. The lock is held to find or add one.
+struct SeriesCache<K>(RwLock<Vec<(K, Arc<RequestSeries>)>>);
 
-impl ResourceSeries {
-    fn get(&self, key: SeriesKey, make: impl FnOnce() -> RequestSeries) -> Arc<RequestSeries> {
-        let find = |all: &[(SeriesKey, Arc<RequestSeries>)]| {
+impl<K> Default for SeriesCache<K> {
+    fn default() -> SeriesCache<K> {
+        SeriesCache(RwLock::default())
+    }
+}
+
+impl<K: Copy + PartialEq> SeriesCache<K> {
+    fn get(&self, key: K, make: impl FnOnce() -> RequestSeries) -> Arc<RequestSeries> {
+        let find = |all: &[(K, Arc<RequestSeries>)]| {
             all.iter().find(|(other, _)| *other == key).map(|(_, series)| series.clone())
         };
         if let Some(series) = find(&self.0.read()) {
@@ -415,6 +442,8 @@ pub struct RequestMeter {
     received: Instant,
     /// Whether the handler ran.
     runs: AtomicBool,
+    /// Whether the handler had nothing for the method.
+    unrouted: AtomicBool,
     code: AtomicU16,
     sent: AtomicU64,
     /// Nanoseconds in queues and webhooks.
@@ -428,6 +457,7 @@ impl RequestMeter {
             series,
             received,
             runs: AtomicBool::new(false),
+            unrouted: AtomicBool::new(false),
             code: AtomicU16::new(0),
             sent: AtomicU64::new(0),
             waited: AtomicU64::new(0),
@@ -471,6 +501,11 @@ impl RequestMeter {
         self.series.count(code, &self.metrics);
     }
 
+    /// Its resource does not have the method: upstream has no handler for it, and does not count it.
+    pub(crate) fn not_routed(&self) {
+        self.unrouted.store(true, Ordering::Relaxed);
+    }
+
     /// The request was ended because it took too long.
     pub(crate) fn terminated(&self, code: u16) {
         self.series.terminated(code, &self.metrics);
@@ -506,6 +541,9 @@ impl Drop for RequestMeter {
         }
         let (series, code) = (&self.series, *self.code.get_mut());
         series.long_running.as_ref().inspect(|gauge| gauge.dec());
+        if *self.unrouted.get_mut() {
+            return;
+        }
         // A request that is abandoned because its client has left has no code, as upstream's.
         if code == 0 {
             let [verb, _, group, version, resource, part, scope, _] = &series.labels;

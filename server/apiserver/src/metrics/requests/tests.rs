@@ -1,4 +1,4 @@
-use plinth_api::parse_route;
+use plinth_api::{parse_route, Route};
 use plinth_registry::Registry as ResourceRegistry;
 
 use super::*;
@@ -47,11 +47,12 @@ fn requests_have_upstreams_labels() {
         let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
         let route = parse_route(&method, path, query).unwrap();
         let Route::Resource(info) = &route else { panic!("{target}") };
-        let resource = resources.get(&info.group, &info.version, &info.resource);
+        let resource = resources.get(&info.group, &info.version, &info.resource).unwrap();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, media.parse().unwrap());
         let before = text(&registry);
-        let meter = metrics.meter((&route, resource), (&method, &headers, query), Instant::now());
+        let target = MeteredTarget::Resource(info, resource);
+        let meter = metrics.meter(target, (&method, &headers, query), Instant::now());
         let meter = meter.expect(target);
         meter.begin();
         drop(meter.answered(Response::new(Body::from(vec![0; 100]))));
@@ -80,22 +81,35 @@ fn what_is_not_served_or_not_run_is_not_counted() {
     let metrics = Arc::new(RequestMetrics::new(&registry).unwrap());
     let meter = |path: &str| {
         let route = parse_route(&Method::GET, path, None).unwrap();
-        let resource = match &route {
-            Route::Resource(info) => resources.get(&info.group, &info.version, &info.resource),
-            Route::NonResource(_) => None,
-        };
-        metrics.meter((&route, resource), (&Method::GET, &HeaderMap::new(), None), Instant::now())
+        let Route::Resource(info) = &route else { panic!("{path}") };
+        let resource = resources.get(&info.group, &info.version, &info.resource)?;
+        let target = MeteredTarget::Resource(info, resource);
+        metrics.meter(target, (&Method::GET, &HeaderMap::new(), None), Instant::now())
     };
-    for path in ["/apis/made.up/v1/things", "/api/v1/namespaces/a/pods/x/made-up", "/made-up", "/version"] {
-        assert!(meter(path).is_none(), "{path}");
-    }
+    assert!(meter("/api/v1/namespaces/a/pods/x/made-up").is_none());
     drop(meter("/api/v1/pods").expect("served"));
+    let unrouted = meter("/api/v1/pods?watch=1").expect("served");
+    unrouted.begin();
+    unrouted.not_routed();
+    drop(unrouted);
     assert!(!text(&registry).contains("apiserver_request_total{"));
-    let meter = meter("/livez").expect("counted");
-    meter.begin();
-    drop(meter);
+}
+
+#[test]
+fn paths_have_their_labels_and_verbs() {
+    let registry = Registry::new();
+    let metrics = Arc::new(RequestMetrics::new(&registry).unwrap());
+    for method in [Method::GET, Method::HEAD, Method::POST, Method::OPTIONS] {
+        let labels = PathLabels { subresource: "/livez", ..PathLabels::default() };
+        let meter =
+            metrics.meter(MeteredTarget::Path(labels), (&method, &HeaderMap::new(), None), Instant::now());
+        meter.expect("counted").begin();
+    }
     let text = text(&registry);
-    assert!(text.contains("scope=\"\",subresource=\"/livez\",verb=\"GET\",version=\"\"} 1"), "{text}");
+    for (verb, count) in [("GET", 2), ("POST", 1), ("other", 1)] {
+        let rest = format!("scope=\"\",subresource=\"/livez\",verb=\"{verb}\",version=\"\"}} {count}");
+        assert!(text.contains(&rest), "{text}");
+    }
 }
 
 #[test]
