@@ -15,6 +15,7 @@
 //! | [`access_reviews`] | SubjectAccessReviews that a server sends, recorded and replayed |
 //! | [`module_graph`] | which module of a crate imports which |
 //! | [`object_store`] | an S3-compatible store |
+//! | [`own_network`] | a network with an address that is not loopback |
 //! | [`small_disk`] | a server on a disk that a test fills |
 //! | [`refusal`] | assertions about error answers |
 //! | [`websocket`] | a client over WebSocket |
@@ -44,6 +45,7 @@ pub mod kubectl;
 pub mod module_graph;
 pub mod object_store;
 pub mod outcome;
+pub mod own_network;
 pub mod proxy;
 pub mod refusal;
 pub mod remote_api;

@@ -23,7 +23,7 @@ use crate::endpoints;
 use crate::flow_control::{self, FlowSchema, Refused, RequestDigest, Seat};
 use crate::handlers::{self, respond};
 use crate::large_requests::RequestSlot;
-use crate::metrics::{Authentication, Authorization, RequestMeter};
+use crate::metrics::{Authentication, Authorization, RequestFilter, RequestMeter};
 use crate::remote_apis::{self, Forwarding};
 use crate::representation;
 use crate::request_log::{LoggedTarget, RequestLog};
@@ -232,9 +232,13 @@ async fn answer(
             Notice::Warning(text) => warnings.add(text),
         }
     }
+    let (filters, audited) = (&server.metrics.filters, Instant::now());
     state.audit.received(request.headers_mut()).await?;
+    filters.passed(RequestFilter::Audit, audited.elapsed());
+    let impersonating = Instant::now();
     let impersonated = impersonate(server, sender?, &route, &request);
     let identity = state.measure(impersonated).await?;
+    filters.passed(RequestFilter::Impersonation, impersonating.elapsed());
     if let Some(constraint) = &identity.impersonated {
         state.audit.impersonated(&identity.user, constraint);
     }
@@ -259,6 +263,7 @@ async fn answer(
         }
     };
     let waited = queued.elapsed();
+    filters.passed(server.flow_control.filter(), waited);
     state.add_latency(Layer::QueueWait, waited);
     state.meter.as_ref().inspect(|meter| meter.spent_waiting(waited));
     let limit = match flow_control::is_long_running(&route) {
@@ -412,6 +417,9 @@ async fn identify(
         Err(_) => Authentication::Error,
     };
     metrics.authenticated(outcome, started.elapsed());
+    if user.is_ok() {
+        server.metrics.filters.passed(RequestFilter::Authentication, started.elapsed());
+    }
     if let Some(remaining) = peer.valid_for() {
         metrics.certificate_valid_for(remaining);
     }
@@ -459,6 +467,7 @@ async fn serve(
             server.metrics.identity.authorized(result_of(&decision), started.elapsed());
             note_decision(&audit, &decision);
             let info = info?;
+            server.metrics.filters.passed(RequestFilter::Authorization, started.elapsed());
             let target = target.refresh(server.registry(), &info);
             if let Some(remote) = target.remote(&info) {
                 drop(seat);
@@ -514,6 +523,7 @@ async fn serve(
             server.metrics.identity.authorized(result_of(&decision), started.elapsed());
             note_decision(&audit, &decision);
             let path = path?;
+            server.metrics.filters.passed(RequestFilter::Authorization, started.elapsed());
             meter.inspect(|meter| meter.begin());
             // Boxed: its state is larger than that of any resource.
             Box::pin(serve_path(server, &sender, &path, (request, &audit), seat)).await

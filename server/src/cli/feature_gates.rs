@@ -85,6 +85,27 @@ impl FeatureGateOptions {
         }
     }
 
+    /// Name, upstream's name of the stage, and state of every gate, for its metric.
+    pub(super) fn states(&self) -> Vec<(&'static str, &'static str, bool)> {
+        // A value that is wrong ends the start before.
+        let given = self.values().unwrap_or_default();
+        let state = |gate: Gate<'static>| {
+            let stage = match gate.stage {
+                "alpha" => "ALPHA",
+                "beta" => "BETA",
+                "deprecated" => "DEPRECATED",
+                _ => "",
+            };
+            let is_on = match gate.here {
+                Here::On => true,
+                Here::Off => false,
+                Here::Without => given.get(gate.name).copied().unwrap_or(gate.is_on_by_default),
+            };
+            (gate.name, stage, is_on)
+        };
+        gates().map(state).collect()
+    }
+
     /// The values by name; of one that is given twice the last.
     fn values(&self) -> Result<BTreeMap<String, bool>, FeatureGateError> {
         const COMPONENT: &str = "kube";

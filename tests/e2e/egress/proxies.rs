@@ -5,8 +5,7 @@
 
 use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::Command;
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use flate2::read::{DeflateDecoder, MultiGzDecoder};
@@ -19,6 +18,7 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::{Method, Request, Response};
 use plinth_benches::api::client::{Call, Protocol, Reply};
 use plinth_tests::https::{HttpsOptions, HttpsServer};
+use plinth_tests::own_network::{is_inside, ADDRESS};
 use plinth_tests::requests::create;
 use plinth_tests::server::TestServer;
 use serde_json::json;
@@ -29,35 +29,7 @@ use crate::hostile::http2::{header, PATH};
 use crate::hostile::unread::{all_is_produced, unread_requests, BOUND};
 use crate::hostile::{exchange, resident_peak, Target, PATIENCE};
 
-/// The address of the server, in its network.
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
-/// Set where a test runs in that network.
-const INSIDE: &str = "PLINTH_E2E_OWN_NETWORK";
 const PAGE: &str = "<html><a href=\"/a?b\">/a</a><img src='x'><script src=/s>'<a href=/x>'</script></html>\n";
-
-/// Whether the test is to go on: in a network that has loopback and [`ADDRESS`] only. If it is not there, it
-/// runs there as a process of its own.
-fn is_inside(test: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let network = format!("ip link set lo up && ip addr add {ADDRESS}/32 dev lo");
-    let unshare = ["--user", "--map-root-user", "--net", "sh", "-c"];
-    let probe = Command::new("unshare").args(unshare).arg(&network).status();
-    if !probe.is_ok_and(|status| status.success()) {
-        println!("skipped: this user may not make a network");
-        return false;
-    }
-    let program = std::env::current_exe().expect("this program");
-    let mut command = Command::new("unshare");
-    command.args(unshare).arg(format!("{network} && exec \"$0\" \"$@\"")).arg(program);
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
-    let output = command.output().expect("unshare runs");
-    let shown = String::from_utf8_lossy(&output.stdout);
-    let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && shown.contains("1 passed"), "{shown}{why}");
-    false
-}
 
 fn compressed(encoding: &str, page: &str) -> Vec<u8> {
     match encoding {

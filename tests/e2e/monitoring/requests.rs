@@ -153,7 +153,7 @@ async fn paths_are_counted_as_upstream_counts_them() {
     }
     let scrape = Scrape::of(&mut admin, "/metrics").await;
     // labels, requests
-    let rows: [(&[&str], f64); 11] = [
+    let rows: [(&[&str], f64); 10] = [
         (&["component=\"\"", "subresource=\"/livez\"", "verb=\"GET\""], 2.0),
         (&["component=\"\"", "subresource=\"/healthz\"", "verb=\"POST\""], 1.0),
         (&["component=\"apiserver\"", "group=\"\"", "resource=\"\"", "subresource=\"api\""], 1.0),
@@ -164,10 +164,40 @@ async fn paths_are_counted_as_upstream_counts_them() {
         (&["group=\"config.k8s.io\"", "resource=\"statusz\"", "version=\"v1beta1\""], 1.0),
         (&["group=\"\"", "resource=\"flagz\"", "code=\"406\""], 1.0),
         (&["code=\"405\""], 0.0),
-        (&["resource=\"\"", "subresource=\"\""], 0.0),
     ];
     for (labels, requests) in rows {
         assert_eq!(scrape.value(TOTAL, labels), requests, "{labels:?}");
+    }
+}
+
+#[tokio::test]
+async fn steps_before_handlers_and_feature_gates_are_measured() {
+    let server = TestServer::start(&["--feature-gates=APIServingWithRoutine=true"]).await;
+    let mut admin = server.connect(Protocol::Http2).await;
+    let scrape = Scrape::of(&mut admin, "/metrics").await;
+    let passed = |scrape: &Scrape, filter: &str| {
+        let label = format!("filter=\"{filter}\"");
+        scrape.value("apiserver_request_filter_duration_seconds_count", &[&label])
+    };
+    let mut anonymous = server.connect_anonymously(Protocol::Http1).await;
+    let refused = anonymous.call(&Call::get(MAPS)).await.expect("an answer");
+    assert_eq!(refused.status, StatusCode::FORBIDDEN);
+    let after = Scrape::of(&mut admin, "/metrics").await;
+    // The refused request and that for the metrics.
+    for filter in ["authentication", "audit", "constrainedimpersonation", "priorityandfairness"] {
+        assert!(passed(&after, filter) >= passed(&scrape, filter) + 2.0, "{filter}");
+    }
+    assert!(passed(&after, "authorization") < passed(&after, "authentication"), "one was refused");
+    assert_eq!(passed(&after, "maxinflight"), 0.0);
+    for (name, stage, is_on) in [
+        ("WatchList", "BETA", 1.0),
+        ("APIServerTracing", "", 1.0),
+        ("APIServingWithRoutine", "ALPHA", 1.0),
+        ("AllowInsecureKubeletCertificateSigningRequests", "DEPRECATED", 0.0),
+    ] {
+        let labels = [format!("name=\"{name}\""), format!("stage=\"{stage}\"")];
+        let state = after.value("kubernetes_feature_enabled", &[&labels[0], &labels[1]]);
+        assert_eq!(state, is_on, "{name}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod availability;
 mod discovery;
+mod endpoint_routing;
 mod hostile;
 mod namespaces;
 mod owners;

@@ -5,7 +5,7 @@ use plinth_tests::server::shared;
 use serde_json::Value;
 
 /// Checks that probes, dashboards and kubeadm name, in their order.
-const NAMED: [&str; 17] = [
+const NAMED: [&str; 18] = [
     "ping",
     "log",
     "etcd",
@@ -21,6 +21,7 @@ const NAMED: [&str; 17] = [
     "poststarthook/bootstrap-controller",
     "poststarthook/apiservice-status-remote-available-controller",
     "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-wait-for-first-sync",
     "autoregister-completion",
     "poststarthook/apiservice-openapiv3-controller",
 ];
@@ -55,7 +56,14 @@ async fn verbose_lists_every_check_in_upstreams_order() {
             assert_eq!(single, (200, "ok".to_owned()), "/{probe}/{name}");
         }
     }
-    for path in ["/livez/none", "/livez/shutdown", "/livez/etcd-readiness", "/readyz/poststarthook"] {
+    for path in [
+        "/livez/none",
+        "/livez/shutdown",
+        "/livez/etcd-readiness",
+        "/readyz/poststarthook",
+        // Without a certificate of the proxy.
+        "/livez/poststarthook/aggregator-reload-proxy-client-cert",
+    ] {
         let reply = connection.call(&Call::get(path)).await.expect(path);
         assert_eq!(reply.status.as_u16(), 404, "{path}");
     }

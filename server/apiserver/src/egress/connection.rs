@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::forward::RequestConnection;
+use super::tls_error;
 
 /// Bytes of a connection that were received and not read, and so the longest head of a response. Each proxied
 /// answer that waits for its client has so many.
@@ -49,7 +50,7 @@ pub enum ConnectError {
     #[error("tls: {0:?} is no name of a server")]
     Name(String),
     /// TLS failed, most often because the certificate is not trusted.
-    #[error("tls: {0}")]
+    #[error("{}", tls_error::in_go(.0))]
     Tls(io::Error),
     /// HTTP failed.
     #[error("{0}")]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`connection`] | DNS, TCP, TLS, HTTP/1.1 |
 //! | [`tls`] | which servers a client trusts, and its own certificate |
+//! | `tls_error` | errors of TLS in Go's words |
 //! | [`client`] | requests to one service over pooled connections |
 //! | `client_cache` | clients by what their TLS settings and connections depend on |
 //! | `pool` | idle connections |
@@ -36,6 +37,7 @@ mod review;
 pub mod service;
 mod slots;
 pub mod tls;
+mod tls_error;
 pub mod webhook;
 pub mod webhook_credentials;
 

@@ -190,6 +190,11 @@ impl RemoteApis {
         self.files.iter().flat_map(|(certificate, key)| [certificate.clone(), key.clone()]).collect()
     }
 
+    /// Whether this server has a certificate to show (`--proxy-client-cert-file`).
+    pub(crate) fn has_client_certificate(&self) -> bool {
+        self.files.is_some()
+    }
+
     /// Loads certificate and key; new connections use them.
     ///
     /// # Errors

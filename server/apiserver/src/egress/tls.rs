@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_name, WebPkiServerVerifier};
@@ -159,11 +160,14 @@ impl AuthorityVerifier {
         let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         let (first, last) =
             (parsed.validity().not_before.timestamp(), parsed.validity().not_after.timestamp());
+        let time = |seconds: i64| {
+            UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or_default()))
+        };
         if seconds < first {
-            return Err(CertificateError::NotValidYet.into());
+            return Err(CertificateError::NotValidYetContext { time: now, not_before: time(first) }.into());
         }
         if seconds > last {
-            return Err(CertificateError::Expired.into());
+            return Err(CertificateError::ExpiredContext { time: now, not_after: time(last) }.into());
         }
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
     }
@@ -215,6 +219,7 @@ impl ServerCertVerifier for Verifier {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tls_error::in_go;
     use super::*;
 
     #[test]
@@ -235,18 +240,22 @@ mod tests {
         let provider = crypto_provider();
         let authorities = Some(AuthorityVerifier::new(roots, &provider).unwrap());
         let verifier = Verifier { provider, authorities };
-        // certificate, server name, whether it is accepted
+        // certificate, server name, error
         let rows = [
-            (&hook, "hook", true),
-            (&hook, "elsewhere", false),
-            (&other, "other", false),
-            (&other, "hook", false),
-            (&old, "old", false),
+            (&hook, "hook", None),
+            (&hook, "elsewhere", Some("certificate is valid for hook, not elsewhere")),
+            (&other, "other", Some("certificate signed by unknown authority")),
+            (&other, "hook", Some("certificate signed by unknown authority")),
+            (&old, "old", Some("is after 2001-01-01T00:00:00Z")),
         ];
-        for (who, name, well) in rows {
+        for (who, name, error) in rows {
             let server = ServerName::try_from(name).unwrap();
             let outcome = verifier.verify_server_cert(who.der(), &[], &server, &[], UnixTime::now());
-            assert_eq!(outcome.is_ok(), well, "{name}: {outcome:?}");
+            let shown = outcome.err().map(|error| in_go(&std::io::Error::other(error)));
+            match error {
+                None => assert_eq!(shown, None, "{name}"),
+                Some(end) => assert!(shown.as_ref().is_some_and(|shown| shown.ends_with(end)), "{shown:?}"),
+            }
         }
     }
 

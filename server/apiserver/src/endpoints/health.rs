@@ -61,40 +61,52 @@ fn check<'a>(name: impl Into<Cow<'static, str>>, run: impl Fn() -> Result<(), St
     Check { name: name.into(), run: Box::new(run) }
 }
 
+/// Where a hook exists.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hook {
+    Always,
+    /// With priority and fairness.
+    WithFairness,
+    WithoutFairness,
+    /// With `--proxy-client-cert-file`.
+    WithProxyCertificate,
+}
+
 /// What upstream starts before it is healthy and this server has finished before its port answers: these
-/// pass. Hooks of what this server does not have (peers) are left out. Each with whether it
-/// exists with priority and fairness only, or without it only.
-const HOOKS_BEFORE_REGISTRATION: &[(&str, Option<bool>)] = &[
-    ("start-apiserver-admission-initializer", None),
-    ("generic-apiserver-start-informers", None),
-    ("priority-and-fairness-config-consumer", Some(true)),
-    ("priority-and-fairness-filter", Some(true)),
-    ("max-in-flight-filter", Some(false)),
-    ("storage-object-count-tracker-hook", None),
-    ("start-apiextensions-informers", None),
-    ("start-apiextensions-controllers", None),
-    ("crd-informer-synced", None),
-    ("start-system-namespaces-controller", None),
-    ("start-cluster-authentication-info-controller", None),
-    ("start-kube-apiserver-identity-lease-controller", None),
-    ("start-kube-apiserver-identity-lease-garbage-collector", None),
-    ("storage-readiness", None),
-    ("start-legacy-token-tracking-controller", None),
-    ("start-service-ip-repair-controllers", None),
-    ("rbac/bootstrap-roles", None),
-    ("scheduling/bootstrap-system-priority-classes", None),
-    ("priority-and-fairness-config-producer", None),
-    ("bootstrap-controller", None),
-    ("start-kubernetes-service-cidr-controller", None),
-    ("start-kube-aggregator-informers", None),
-    ("apiservice-status-local-available-controller", None),
-    ("apiservice-status-remote-available-controller", None),
-    ("apiservice-registration-controller", None),
-    ("apiservice-discovery-controller", None),
-    ("kube-apiserver-autoregistration", None),
+/// pass. Hooks of what this server does not have (peers) are left out.
+const HOOKS_BEFORE_REGISTRATION: &[(&str, Hook)] = &[
+    ("start-apiserver-admission-initializer", Hook::Always),
+    ("generic-apiserver-start-informers", Hook::Always),
+    ("priority-and-fairness-config-consumer", Hook::WithFairness),
+    ("priority-and-fairness-filter", Hook::WithFairness),
+    ("max-in-flight-filter", Hook::WithoutFairness),
+    ("storage-object-count-tracker-hook", Hook::Always),
+    ("start-apiextensions-informers", Hook::Always),
+    ("start-apiextensions-controllers", Hook::Always),
+    ("crd-informer-synced", Hook::Always),
+    ("start-system-namespaces-controller", Hook::Always),
+    ("start-cluster-authentication-info-controller", Hook::Always),
+    ("start-kube-apiserver-identity-lease-controller", Hook::Always),
+    ("start-kube-apiserver-identity-lease-garbage-collector", Hook::Always),
+    ("storage-readiness", Hook::Always),
+    ("start-legacy-token-tracking-controller", Hook::Always),
+    ("start-service-ip-repair-controllers", Hook::Always),
+    ("rbac/bootstrap-roles", Hook::Always),
+    ("scheduling/bootstrap-system-priority-classes", Hook::Always),
+    ("priority-and-fairness-config-producer", Hook::Always),
+    ("bootstrap-controller", Hook::Always),
+    ("start-kubernetes-service-cidr-controller", Hook::Always),
+    ("aggregator-reload-proxy-client-cert", Hook::WithProxyCertificate),
+    ("start-kube-aggregator-informers", Hook::Always),
+    ("apiservice-status-local-available-controller", Hook::Always),
+    ("apiservice-status-remote-available-controller", Hook::Always),
+    ("apiservice-registration-controller", Hook::Always),
+    ("apiservice-wait-for-first-sync", Hook::Always),
+    ("apiservice-discovery-controller", Hook::Always),
+    ("kube-apiserver-autoregistration", Hook::Always),
 ];
-const HOOKS_AFTER_REGISTRATION: &[(&str, Option<bool>)] =
-    &[("apiservice-openapi-controller", None), ("apiservice-openapiv3-controller", None)];
+const HOOKS_AFTER_REGISTRATION: &[(&str, Hook)] =
+    &[("apiservice-openapi-controller", Hook::Always), ("apiservice-openapiv3-controller", Hook::Always)];
 
 /// The checks of an endpoint in their order.
 fn checks(server: &Server, probe: Probe) -> Vec<Check<'_>> {
@@ -121,8 +133,15 @@ fn checks(server: &Server, probe: Probe) -> Vec<Check<'_>> {
         checks.push(check("informer-sync", || Ok(())));
     }
     let is_fair = server.flow_control.has_priority_and_fairness();
-    let hooks = move |hooks: &'static [(&'static str, Option<bool>)]| {
-        let hooks = hooks.iter().filter(move |(_, fair)| fair.is_none_or(|fair| fair == is_fair));
+    let is_proxy = server.remote_apis.has_client_certificate();
+    let exists = move |hook: Hook| match hook {
+        Hook::Always => true,
+        Hook::WithFairness => is_fair,
+        Hook::WithoutFairness => !is_fair,
+        Hook::WithProxyCertificate => is_proxy,
+    };
+    let hooks = move |hooks: &'static [(&'static str, Hook)]| {
+        let hooks = hooks.iter().filter(move |(_, hook)| exists(*hook));
         hooks.map(|(name, _)| check(format!("poststarthook/{name}"), || Ok(())))
     };
     checks.extend(hooks(HOOKS_BEFORE_REGISTRATION));

@@ -33,6 +33,7 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue, CONTENT_TYPE, RETRY_AFTE
 use hyper::{Response, StatusCode};
 use parking_lot::RwLock;
 
+use crate::metrics::RequestFilter;
 use plinth_api::{ApiError, Query, Route, Verb, MASTERS_GROUP};
 use plinth_http::Body;
 
@@ -139,6 +140,15 @@ impl FlowControl {
     /// Whether requests are queued by priority and fairness.
     pub(crate) fn has_priority_and_fairness(&self) -> bool {
         matches!(self.mode, Mode::Fair(_))
+    }
+
+    /// The step of a request that this is, for its metric.
+    pub(crate) fn filter(&self) -> RequestFilter {
+        if self.has_priority_and_fairness() {
+            RequestFilter::PriorityAndFairness
+        } else {
+            RequestFilter::MaxInFlight
+        }
     }
 
     /// Levels, queues or waiting requests as a table; `None` when there is none of this name, or no priority

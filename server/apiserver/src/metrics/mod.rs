@@ -6,6 +6,7 @@
 //! | `requests` | requests by verb, resource and scope |
 //! | `in_flight` | requests that are served at once |
 //! | `identity` | authentication and authorization |
+//! | `filters` | steps before the handlers of requests, feature gates |
 //! | `admission` | plugins, webhooks, policies |
 //! | `api_services` | remote APIs |
 //! | `watches` | watch events |
@@ -21,6 +22,7 @@ mod admission;
 mod api_services;
 mod engine;
 pub(crate) mod families;
+mod filters;
 mod health;
 mod identity;
 mod in_flight;
@@ -49,6 +51,8 @@ use plinth_storage::Store;
 
 pub use admission::{AdmissionCall, AdmissionMetrics, AdmissionSeries, Stage, WebhookOutcome};
 pub use api_services::ApiServiceMetrics;
+pub use filters::FilterMetrics;
+pub(crate) use filters::RequestFilter;
 pub use health::HealthMetrics;
 pub use identity::IdentityMetrics;
 pub(crate) use identity::{Authentication, Authorization};
@@ -70,6 +74,8 @@ pub struct Metrics {
     pub requests: Arc<RequestMetrics>,
     /// Authentication and authorization.
     pub identity: Arc<IdentityMetrics>,
+    /// Steps before the handlers of requests, and feature gates.
+    pub filters: FilterMetrics,
     /// Durations and rejections of admission plugins and webhooks.
     pub admission: AdmissionMetrics,
     /// Watches, their events and the sizes of these.
@@ -103,6 +109,7 @@ impl Metrics {
         Ok(Metrics {
             requests: Arc::new(RequestMetrics::new(&registry)?),
             identity: Arc::new(IdentityMetrics::new(&registry)?),
+            filters: FilterMetrics::new(&registry)?,
             admission: AdmissionMetrics::new(&registry)?,
             watches: WatchMetrics::new(&registry)?,
             workqueues: WorkqueueMetrics::new(&registry)?,

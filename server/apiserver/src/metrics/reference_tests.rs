@@ -78,7 +78,7 @@ fn families() -> BTreeMap<String, Family> {
     objects::write(&BTreeMap::from([(("apps".to_owned(), "deployments".to_owned()), 1)]), &mut out);
     write_room(0, false, &mut out);
     engine::write(&stats, &mut out);
-    process::write(&mut out);
+    process::write(&plinth_registry::VERSION_INFO, &mut out);
     of_text(&String::from_utf8(out).unwrap(), &mut families);
     families
 }

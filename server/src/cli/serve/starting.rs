@@ -293,6 +293,9 @@ impl Parts<'_> {
         } = self;
         let Addresses { services, resolver, advertised, issuer } = addresses;
         let metrics = Metrics::new()?;
+        for (name, stage, is_on) in options.gates.states() {
+            metrics.filters.set_feature(name, stage, is_on);
+        }
         let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
         let remote_waits = RemoteWaits::default();
         let encryption = Encryption::start(&encryption_options(options, dir)?, &remote_waits).await?;

@@ -51,8 +51,8 @@ fn requests_have_upstreams_labels() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, media.parse().unwrap());
         let before = text(&registry);
-        let target = MeteredTarget::Resource(info, resource);
-        let meter = metrics.meter(target, (&method, &headers, query), Instant::now());
+        let metered = MeteredTarget::Resource(info, resource);
+        let meter = metrics.meter(metered, (&method, &headers, query), Instant::now());
         let meter = meter.expect(target);
         meter.begin();
         drop(meter.answered(Response::new(Body::from(vec![0; 100]))));
