@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`api`] | workloads against a server's API, over TLS, as clients see it |
 //! | [`etcd`] | workloads against etcd or `plinth etcd`, over gRPC |
+//! | [`journal`] | the journal of replicas alone, in etcd or Kafka |
 //! | [`engine`] | the storage engine in this process, beside the limits of the machine |
 //! | [`plot`] | figures of report files as SVG |
 //!
@@ -19,6 +20,7 @@
 pub mod api;
 pub mod engine;
 pub mod etcd;
+pub mod journal;
 pub mod plot;
 
 /// A benchmark that could not be run to its end.
@@ -33,6 +35,9 @@ pub enum Error {
     /// Of a server of etcd's API.
     #[error(transparent)]
     Etcd(#[from] etcd::Error),
+    /// Of a journal.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
 }
 
 /// `plinth bench`: which benchmark.
@@ -55,16 +60,19 @@ pub enum Command {
     Engine(engine::Options),
     /// Measure etcd, or plinth etcd
     Etcd(etcd::Options),
+    /// Measure the journal of replicas, without replicas
+    Journal(journal::Options),
     /// Draw report files as SVG
     Plot(plot::Options),
 }
 
-/// Runs the chosen benchmark to its end.
-pub fn run(options: Options) -> Result<(), Error> {
+/// Runs the chosen benchmark to its end. `connect` connects to a journal.
+pub fn run(options: Options, connect: &journal::Connect<'_>) -> Result<(), Error> {
     match options.command {
         Command::Api(options) => Ok(api::run(*options)?),
         Command::Engine(options) => Ok(engine::run(&options).map(drop)?),
         Command::Etcd(options) => Ok(etcd::run(&options).map(drop)?),
+        Command::Journal(options) => Ok(journal::run(&options, connect).map(drop)?),
         Command::Plot(options) => Ok(plot::run(options)?),
     }
 }

@@ -159,6 +159,9 @@ pub struct Options {
     /// A server to measure instead of one started here.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
+    /// Another server for the watchers of the watch workloads, such as another replica
+    #[arg(long, requires = "kubeconfig", value_name = "KUBECONFIG")]
+    pub watch_kubeconfig: Option<PathBuf>,
     /// Processes whose CPU and memory are the server's; repeat it for a server that is several.
     #[arg(long = "server-pid", requires = "kubeconfig")]
     pub server_pids: Vec<u32>,

@@ -87,7 +87,7 @@ pub struct Measurement {
 
 impl Measurement {
     /// Of operations that took so many microseconds each, one after the other.
-    pub(super) fn of(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
+    pub(crate) fn of(workload: String, times: Vec<u32>, used: Usage) -> Measurement {
         let seconds = times.iter().map(|&micros| f64::from(micros) / 1e6).sum();
         Measurement {
             workload,

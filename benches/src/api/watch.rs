@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::client::{Call, Connection, Endpoint, Protocol, JSON};
 use super::drive::{micros, usage_between, Target};
+use super::kubeconfig;
 use super::process;
 use super::report::{Measurement, Quantiles};
 use super::workloads::{resource_version, NAMESPACE};
@@ -60,7 +61,11 @@ pub async fn measure(
     let from = Instant::now() + seconds(options.warm_up) + Duration::from_millis(watchers as u64);
     let until = from + seconds(options.duration);
     let mut running = JoinSet::new();
-    for connection in watching(&endpoint, options, watchers).await? {
+    let watched = match &options.watch_kubeconfig {
+        Some(kubeconfig) => kubeconfig::endpoint(kubeconfig)?,
+        None => endpoint,
+    };
+    for connection in watching(&watched, options, watchers).await? {
         running.spawn(watch(connection, path.clone(), run.clone(), from, until));
     }
     while run.open.load(Ordering::Acquire) < watchers {
@@ -88,13 +93,7 @@ pub async fn measure(
     if let Some(mut connection) = last {
         connection.must(&put(&config_maps, &written(0), options, u64::MAX)).await?;
     }
-    let deadline = Instant::now() + DRAIN;
-    let (mut delays, mut bytes_received) = (Vec::new(), 0);
-    while let Ok(Some(done)) = tokio::time::timeout_at(deadline.into(), running.join_next()).await {
-        let seen = done.map_err(lost)??;
-        delays.extend(seen.micros);
-        bytes_received += seen.bytes;
-    }
+    let (delays, bytes_received) = arrivals(running).await?;
     let missing = (writes * watchers as u64).saturating_sub(delays.len() as u64);
     if missing > 0 {
         eprintln!(
@@ -120,6 +119,19 @@ pub async fn measure(
         server_peak_rss_mib: used.peak_rss_mib,
         server_growth_mib: used.growth_mib,
     })
+}
+
+/// The delays that watchers have seen and the bytes that they got, of those that end soon after the last
+/// write.
+async fn arrivals(mut watchers: JoinSet<Result<Seen, Error>>) -> Result<(Vec<u32>, u64), Error> {
+    let deadline = Instant::now() + DRAIN;
+    let (mut delays, mut bytes) = (Vec::new(), 0);
+    while let Ok(Some(done)) = tokio::time::timeout_at(deadline.into(), watchers.join_next()).await {
+        let seen = done.map_err(lost)??;
+        delays.extend(seen.micros);
+        bytes += seen.bytes;
+    }
+    Ok((delays, bytes))
 }
 
 /// A connection, or a share of one, for each watcher.
