@@ -59,7 +59,8 @@ pub async fn send_bytes(client: &Client, method: &str, path: &str, bytes: Vec<u8
     answer(client, request.body(Body::from(bytes)).expect("request")).await
 }
 
-async fn answer(client: &Client, request: Request<Body>) -> Answer {
+/// Sends a request that has headers of its own.
+pub async fn answer(client: &Client, request: Request<Body>) -> Answer {
     let response = client.send(request).await.expect("an answer");
     let code = response.status().as_u16();
     let warnings = response.headers().get_all("warning").iter();

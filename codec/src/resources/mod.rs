@@ -31,7 +31,9 @@ pub fn builtin() -> &'static Table {
     static BUILTIN: OnceLock<Table> = OnceLock::new();
     BUILTIN.get_or_init(|| {
         let known = known();
-        known.table.selected(|row| known.is_on_by_default(&row.group, &row.version))
+        known
+            .table
+            .selected(|row| known.is_on_by_default(&row.group, &row.version) && known.gate(row).is_none())
     })
 }
 
@@ -80,6 +82,10 @@ mod tests {
         assert!(table.resources.iter().all(|r| !r.version.contains("alpha") && !r.version.contains("beta")));
         assert!(known.is_on_by_default("networking.k8s.io", "v1"));
         assert!(!known.is_on_by_default("networking.k8s.io", "v1beta1"));
+        assert_eq!(
+            known.gates().collect::<std::collections::BTreeSet<_>>(),
+            ["ClusterTrustBundle", "StorageVersionMigrator"].into()
+        );
         let without = table.selected(|r| r.group != "apps" && r.plural != "horizontalpodautoscalers");
         assert!(!without.groups.iter().any(|g| g.name == "apps" || g.name == "autoscaling"));
         assert!(without.groups.iter().any(|g| g.name == "batch"));

@@ -1,6 +1,6 @@
 //! What the table holds.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use smol_str::SmolStr;
 
@@ -110,11 +110,23 @@ pub struct BuiltinResources {
     pub table: Table,
     /// Group and version of those that are off by default.
     pub(super) off: HashSet<(SmolStr, SmolStr)>,
+    /// The feature gates of those that have one, by kind.
+    pub(super) gates: HashMap<GVK, SmolStr>,
 }
 
 impl BuiltinResources {
     /// Whether a version of the table is served unless it is switched off.
     pub fn is_on_by_default(&self, group: &str, version: &str) -> bool {
         !self.off.iter().any(|(g, v)| g == group && v == version)
+    }
+
+    /// The feature gate without which a resource is not served.
+    pub fn gate(&self, resource: &Resource) -> Option<&str> {
+        self.gates.get(&resource.gvk()).map(SmolStr::as_str)
+    }
+
+    /// The feature gates without which something is not served.
+    pub fn gates(&self) -> impl Iterator<Item = &str> {
+        self.gates.values().map(SmolStr::as_str)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads `builtin.table`; its header describes the format.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use smol_str::SmolStr;
 
@@ -16,7 +16,7 @@ pub struct TableError {
 }
 
 pub(super) fn table(text: &str) -> Result<BuiltinResources, TableError> {
-    let (mut table, mut off) = (Table::default(), HashSet::new());
+    let (mut table, mut off, mut gates) = (Table::default(), HashSet::new(), HashMap::new());
     for (number, line) in text.lines().enumerate() {
         let columns: Vec<&str> = line.split_whitespace().collect();
         let error = |what| TableError { line: number + 1, what };
@@ -28,10 +28,25 @@ pub(super) fn table(text: &str) -> Result<BuiltinResources, TableError> {
                 off.extend(optional.into_iter().map(|version| (group.name.clone(), version)));
                 table.groups.push(group);
             }
-            columns => table.resources.push(resource(columns).ok_or(error("bad resource"))?),
+            columns => {
+                let (columns, gate) = gate(columns);
+                let resource = resource(columns).ok_or(error("bad resource"))?;
+                if let Some(gate) = gate {
+                    gates.insert(resource.gvk(), SmolStr::new(gate));
+                }
+                table.resources.push(resource);
+            }
         }
     }
-    Ok(BuiltinResources { table, off })
+    Ok(BuiltinResources { table, off, gates })
+}
+
+/// The columns of a resource, and the gate that the last one may name.
+fn gate<'c, 't>(columns: &'c [&'t str]) -> (&'c [&'t str], Option<&'t str>) {
+    match columns.split_last() {
+        Some((last, columns)) if last.starts_with('?') => (columns, last.strip_prefix('?')),
+        _ => (columns, None),
+    }
 }
 
 /// The group, and which of its versions are off by default.

@@ -45,6 +45,7 @@ pub mod documents;
 pub mod egress;
 pub mod endpoints;
 pub mod error_log;
+pub mod feature_gates;
 pub mod flags;
 pub mod flow_control;
 pub mod handlers;

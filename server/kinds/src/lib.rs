@@ -56,6 +56,7 @@ mod resource;
 mod rows;
 mod scheduling;
 mod storage;
+mod storagemigration;
 mod strategy;
 #[cfg(test)]
 mod tests;

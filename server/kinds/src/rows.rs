@@ -4,7 +4,7 @@ use crate::strategy::{Strategy, BASE, REVIEW};
 use crate::{
     admissionregistration, apiextensions, apiregistration, apiserverinternal, apps, autoscaling, batch,
     certificates, coordination, core, discovery, events, flowcontrol, networking, node, policy, rbac,
-    resource, scheduling, storage,
+    resource, scheduling, storage, storagemigration,
 };
 
 /// Group, plural and strategy.
@@ -51,6 +51,7 @@ pub(crate) static ROWS: &[Row] = &[
     ("batch", "cronjobs", &batch::cron_job::STRATEGY),
     ("batch", "jobs", &batch::job::STRATEGY),
     ("certificates.k8s.io", "certificatesigningrequests", &certificates::certificate_signing_request::STRATEGY),
+    ("certificates.k8s.io", "clustertrustbundles", &certificates::cluster_trust_bundle::STRATEGY),
     ("coordination.k8s.io", "leasecandidates", &coordination::lease_candidate::STRATEGY),
     ("coordination.k8s.io", "leases", &coordination::lease::STRATEGY),
     ("discovery.k8s.io", "endpointslices", &discovery::endpoint_slice::STRATEGY),
@@ -82,6 +83,7 @@ pub(crate) static ROWS: &[Row] = &[
     ("storage.k8s.io", "storageclasses", &storage::storage_class::STRATEGY),
     ("storage.k8s.io", "volumeattachments", &storage::volume_attachment::STRATEGY),
     ("storage.k8s.io", "volumeattributesclasses", &storage::volume_attributes_class::STRATEGY),
+    ("storagemigration.k8s.io", "storageversionmigrations", &storagemigration::storage_version_migration::STRATEGY),
 ];
 
 /// The strategy of a resource.

@@ -22,7 +22,7 @@ pub(crate) const STATUS_OWNS_NO_METADATA: &[(&str, Reset)] =
     &[("status", Reset::Except(&["spec", "metadata"]))];
 
 /// Which names an object may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum NameRule {
     /// DNS subdomain: labels separated by dots, 253 characters.
     Subdomain,
@@ -36,6 +36,8 @@ pub enum NameRule {
     ConfigKey,
     /// A group and a resource with a dot between them.
     GroupResource,
+    /// What the function returns no errors for, which also gets the object.
+    ByObject(fn(object: &Value, name: &str) -> Vec<String>),
 }
 
 /// What increments `metadata.generation`.

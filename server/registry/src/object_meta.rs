@@ -111,7 +111,7 @@ pub fn validate_metadata(resource: &ResourceType, object: &Value, creating: bool
     if creating && !prefix.is_empty() {
         // The dash before the generated suffix is valid (upstream's maskTrailingDash).
         let masked = prefix.strip_suffix('-').map_or(prefix.to_owned(), |start| format!("{start}a"));
-        let messages = name_errors(resource.strategy.name, &masked);
+        let messages = name_errors(resource.strategy.name, object, &masked);
         errors.extend(messages.iter().map(|m| Cause::invalid("metadata.generateName", prefix, m)));
     }
     let name = text("name");
@@ -119,7 +119,7 @@ pub fn validate_metadata(resource: &ResourceType, object: &Value, creating: bool
         errors.push(Cause::required("metadata.name", "name or generateName is required"));
     } else {
         let messages = match creating {
-            true => name_errors(resource.strategy.name, name),
+            true => name_errors(resource.strategy.name, object, name),
             false => names::path_segment_errors(name),
         };
         errors.extend(messages.iter().map(|m| Cause::invalid("metadata.name", name, m)));
@@ -135,7 +135,7 @@ pub fn validate_metadata(resource: &ResourceType, object: &Value, creating: bool
     errors
 }
 
-fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
+fn name_errors(rule: NameRule, object: &Value, name: &str) -> Vec<String> {
     match rule {
         NameRule::Subdomain => names::dns1123_subdomain_errors(name),
         NameRule::Label => names::dns1123_label_errors(name),
@@ -143,6 +143,7 @@ fn name_errors(rule: NameRule, name: &str) -> Vec<String> {
         NameRule::PathSegment => names::path_segment_errors(name),
         NameRule::ConfigKey => names::config_key_errors(name),
         NameRule::GroupResource => group_resource_errors(name),
+        NameRule::ByObject(errors) => errors(object, name),
     }
 }
 

@@ -1,14 +1,18 @@
-//! `--feature-gates`: those of kube-apiserver v1.36 (k8s.io/component-base, `featuregate`). What a gate
-//! switches has one state here; one that asks for the other state is refused.
+//! `--feature-gates`: those of kube-apiserver v1.36 (k8s.io/component-base, `featuregate`). What most gates
+//! switch has one state here; one that asks for the other state is refused.
 
 use std::collections::BTreeMap;
 
 use clap::Args;
 
 use super::go_bool::parse_bool;
+use plinth_apiserver::feature_gates::FeatureGates;
 
 /// The gates; its header describes the format.
 const TABLE: &str = include_str!("feature_gates.table");
+
+/// Gates of all gates of a stage.
+const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
 /// A gate of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,8 @@ enum Here {
     On,
     /// Not implemented.
     Off,
+    /// Switches kinds on and off.
+    Either,
     /// Changes no answer of an API server.
     Without,
 }
@@ -58,35 +64,49 @@ fn aggregate(errors: &[String]) -> String {
 /// Feature gates.
 #[derive(Debug, Default, Args)]
 pub struct FeatureGateOptions {
-    /// Feature gates of kube-apiserver, as GATE=true|false,...; what they switch cannot be changed here
+    /// Feature gates of kube-apiserver, as GATE=true|false,...; what most switch cannot be changed here
     #[arg(long, value_name = "LIST")]
     pub feature_gates: Vec<String>,
 }
 
 impl FeatureGateOptions {
-    /// Checks that every gate has the state that is asked for.
+    /// Checks that every gate has the state that is asked for, and returns those that are on of the ones that
+    /// can be switched.
     ///
     /// # Errors
     /// For unknown gates, and for those that cannot be switched.
-    pub fn check(&self) -> Result<(), FeatureGateError> {
-        let gates: BTreeMap<&str, Gate<'_>> = gates().map(|gate| (gate.name, gate)).collect();
+    pub fn enabled(&self) -> Result<FeatureGates, FeatureGateError> {
+        let gates: BTreeMap<&str, Gate<'static>> = gates().map(|gate| (gate.name, gate)).collect();
         let mut errors = Vec::new();
-        for (name, is_on) in self.values()? {
+        let values = self.values()?;
+        for (name, is_on) in &values {
+            let is_on = *is_on;
             match (name.as_str(), gates.get(name.as_str())) {
-                ("AllAlpha", _) => errors.extend(group_error(&gates, "AllAlpha", "alpha", is_on)),
-                ("AllBeta", _) => errors.extend(group_error(&gates, "AllBeta", "beta", is_on)),
+                (name, None) if let Some((_, stage)) = STAGES.iter().find(|(group, _)| *group == name) => {
+                    errors.extend(group_error(&gates, name, stage, is_on));
+                }
                 (_, None) => errors.push(format!("unrecognized feature gate: {name}")),
                 (_, Some(gate)) => errors.extend(gate.error(is_on)),
             }
         }
-        match errors.is_empty() {
-            true => Ok(()),
-            false => Err(FeatureGateError::Gates(errors)),
+        if !errors.is_empty() {
+            return Err(FeatureGateError::Gates(errors));
         }
+        let is_on = |gate: &&Gate<'_>| {
+            let of_stage = STAGES.iter().find(|(_, stage)| *stage == gate.stage);
+            let value = values.get(gate.name).or_else(|| values.get(of_stage?.0));
+            value.copied().unwrap_or(gate.is_on_by_default)
+        };
+        Ok(gates
+            .values()
+            .filter(|gate| gate.here == Here::Either)
+            .filter(is_on)
+            .map(|gate| gate.name)
+            .collect())
     }
 
     /// Name, upstream's name of the stage, and state of every gate, for its metric.
-    pub(super) fn states(&self) -> Vec<(&'static str, &'static str, bool)> {
+    pub(super) fn states(&self, enabled: &FeatureGates) -> Vec<(&'static str, &'static str, bool)> {
         // A value that is wrong ends the start before.
         let given = self.values().unwrap_or_default();
         let state = |gate: Gate<'static>| {
@@ -99,6 +119,7 @@ impl FeatureGateOptions {
             let is_on = match gate.here {
                 Here::On => true,
                 Here::Off => false,
+                Here::Either => enabled.is_on(gate.name),
                 Here::Without => given.get(gate.name).copied().unwrap_or(gate.is_on_by_default),
             };
             (gate.name, stage, is_on)
@@ -179,6 +200,7 @@ fn gate(line: &str) -> Option<Gate<'_>> {
     let here = match *here {
         "on" | "part" => Here::On,
         "off" => Here::Off,
+        "either" => Here::Either,
         "none" => Here::Without,
         _ => return None,
     };
@@ -199,7 +221,21 @@ mod tests {
 
     fn check(values: &[&str]) -> Result<(), String> {
         let feature_gates = values.iter().map(|value| (*value).to_owned()).collect();
-        FeatureGateOptions { feature_gates }.check().map_err(|error| error.to_string())
+        FeatureGateOptions { feature_gates }.enabled().map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_can_be_switched_is_what_the_table_of_resources_names() {
+        let either: BTreeSet<&str> =
+            gates().filter(|gate| gate.here == Here::Either).map(|gate| gate.name).collect();
+        assert_eq!(either, plinth_codec::resources::known().gates().collect());
+        let enabled = |values: &[&str]| {
+            let feature_gates = values.iter().map(|value| (*value).to_owned()).collect();
+            FeatureGateOptions { feature_gates }.enabled().unwrap()
+        };
+        assert_eq!(enabled(&[]), FeatureGates::default());
+        let on = enabled(&["ClusterTrustBundle=true,StorageVersionMigrator=false"]);
+        assert!(on.is_on("ClusterTrustBundle") && !on.is_on("StorageVersionMigrator"));
     }
 
     #[test]

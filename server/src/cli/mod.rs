@@ -1,6 +1,8 @@
 //! The command line of `plinth`.
 
 pub mod allocator;
+#[cfg(feature = "bench")]
+mod bench;
 mod completion;
 mod config_file;
 mod convert;
@@ -304,6 +306,6 @@ pub fn run(cli: Cli) -> Result<(), CliError> {
         Command::Completion(options) => Ok(completion::completion(&options, Cli::command())?),
         Command::ManPages(options) => Ok(completion::man_pages(options, Cli::command())?),
         #[cfg(feature = "bench")]
-        Command::Bench(options) => Ok(plinth_benches::run(options)?),
+        Command::Bench(options) => Ok(bench::bench(options)?),
     }
 }

@@ -8,6 +8,7 @@ use plinth_codec::resources::{self, BuiltinResources, Table};
 use plinth_codec::schema::{self, GVK};
 
 use super::go_bool::parse_bool;
+use plinth_apiserver::feature_gates::FeatureGates;
 
 /// Every form of a version that a built-in group has had.
 const VERSIONS: &[&str] = &["v1", "v2", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3"];
@@ -67,11 +68,11 @@ impl Setting<'_> {
 }
 
 impl ApiEnablementOptions {
-    /// The resources that the flag selects.
+    /// The resources that the flag selects, without those whose feature gate is off.
     ///
     /// # Errors
     /// When it names what does not exist.
-    pub fn enabled(&self) -> Result<Table, RuntimeConfigError> {
+    pub fn enabled(&self, gates: &FeatureGates) -> Result<Table, RuntimeConfigError> {
         let pairs = self.runtime_config.iter().flat_map(|list| list.split(','));
         let pairs =
             pairs.filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")));
@@ -101,7 +102,7 @@ impl ApiEnablementOptions {
         for setting in &named {
             preferences.apply(setting)?;
         }
-        Ok(preferences.enabled())
+        Ok(preferences.enabled(gates))
     }
 }
 
@@ -183,8 +184,11 @@ impl Preferences {
         of_resource.or_else(of_version).unwrap_or(false)
     }
 
-    fn enabled(&self) -> Table {
-        self.known.table.selected(|row| self.is_on(&row.group, &row.version, &row.plural))
+    fn enabled(&self, gates: &FeatureGates) -> Table {
+        self.known.table.selected(|row| {
+            self.is_on(&row.group, &row.version, &row.plural)
+                && self.known.gate(row).is_none_or(|gate| gates.is_on(gate))
+        })
     }
 }
 
@@ -194,7 +198,8 @@ mod tests {
 
     fn enabled(values: &[&str]) -> Result<Table, String> {
         let runtime_config = values.iter().map(|value| (*value).to_owned()).collect();
-        ApiEnablementOptions { runtime_config }.enabled().map_err(|error| error.to_string())
+        let gates = FeatureGates::from_iter(["StorageVersionMigrator"]);
+        ApiEnablementOptions { runtime_config }.enabled(&gates).map_err(|error| error.to_string())
     }
 
     fn serves(table: &Table, group: &str, version: &str, plural: &str) -> bool {
@@ -227,6 +232,10 @@ mod tests {
         assert!(!apis.groups.iter().any(|group| group.name == "internal.apiserver.k8s.io"));
         let apis = enabled(&["internal.apiserver.k8s.io/v1alpha1=true"]).unwrap();
         assert!(serves(&apis, "internal.apiserver.k8s.io", "v1alpha1", "storageversions"));
+        // What has a gate is served if that is on, and the version is.
+        let apis = enabled(&["api/beta=true"]).unwrap();
+        assert!(serves(&apis, "storagemigration.k8s.io", "v1beta1", "storageversionmigrations"));
+        assert!(!serves(&apis, "certificates.k8s.io", "v1beta1", "clustertrustbundles"));
         // What upstream has a version of and serves nothing of.
         assert_eq!(
             &enabled(&["scheduling.k8s.io/v1alpha2=true,apps/v1beta1=true"]).unwrap(),

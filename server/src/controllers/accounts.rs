@@ -64,10 +64,11 @@ impl Account {
 mod tests {
     use super::*;
     use plinth_apiserver::authz::rbac::bootstrap::objects;
+    use plinth_apiserver::feature_gates::FeatureGates;
 
     #[test]
     fn accounts_are_those_of_the_bootstrap_policy() {
-        let objects = objects();
+        let objects = objects(&FeatureGates::default());
         let accounts = [
             CERTIFICATES,
             CLAIM_PROTECTION,

@@ -6,6 +6,7 @@ mod configuration;
 mod etcd;
 mod families;
 mod flags;
+mod gated_kinds;
 mod history;
 mod messages;
 mod private_files;

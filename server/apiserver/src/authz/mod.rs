@@ -38,6 +38,7 @@ use parking_lot::RwLock;
 use prometheus::IntCounter;
 
 use crate::egress::Service;
+use crate::feature_gates::FeatureGates;
 use crate::metrics::{IdentityMetrics, ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
 use config::{AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
@@ -84,10 +85,14 @@ impl Authorizer {
     ///
     /// # Errors
     /// When flags contradict each other or a file cannot be used.
-    pub fn new(options: &AuthorizationOptions, store: Store) -> Result<Authorizer, AuthorizationSetupError> {
+    pub fn new(
+        options: &AuthorizationOptions,
+        store: Store,
+        gates: &FeatureGates,
+    ) -> Result<Authorizer, AuthorizationSetupError> {
         let configured = options.configured()?;
         let asks_nodes = configured.iter().any(|c| matches!(c.kind, AuthorizerKind::Node));
-        let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone())));
+        let nodes = asks_nodes.then(|| Arc::new(NodeAuthorizer::new(store.clone(), gates.clone())));
         let at_start = configured.iter().map(|c| c.kind.name()).filter(|name| *name != "Webhook").collect();
         let links = RwLock::new(Arc::new(links(configured, nodes.as_ref())?));
         Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start, metrics: None })

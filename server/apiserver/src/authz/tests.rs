@@ -21,7 +21,11 @@ pub(super) fn chain(modes: &[Mode]) -> Chain {
     let engine = plinth_engine::Engine::open(plinth_engine::Options::new(dir.path())).unwrap();
     let store = Store::new(engine, Default::default());
     let options = AuthorizationOptions { authorization_mode: modes.to_vec(), ..Default::default() };
-    Chain { authorizer: Authorizer::new(&options, store.clone()).unwrap(), store, _dir: dir }
+    Chain {
+        authorizer: Authorizer::new(&options, store.clone(), &FeatureGates::default()).unwrap(),
+        store,
+        _dir: dir,
+    }
 }
 
 impl Chain {
@@ -173,7 +177,7 @@ async fn a_changed_file_changes_the_chain() {
     let store = Store::new(engine, Default::default());
     write("[{type: RBAC, name: rbac}]");
     let options = AuthorizationOptions { authorization_config: Some(path.clone()), ..Default::default() };
-    let chain = Authorizer::new(&options, store).unwrap();
+    let chain = Authorizer::new(&options, store, &FeatureGates::default()).unwrap();
     let user = User::new("u", &["system:authenticated"]);
     let may = async || chain.authorize(&Attributes::path(&user, "get", "/metrics")).await.verdict;
     assert_eq!(may().await, Verdict::NoOpinion);

@@ -18,6 +18,7 @@ use crate::egress::kubelets::Kubelets;
 use crate::egress::remote::RemoteApis;
 use crate::egress::SharedSlots;
 use crate::error_log::ErrorLog;
+use crate::feature_gates::FeatureGates;
 use crate::flow_control::FlowControl;
 use crate::large_requests::Limiter;
 use crate::metrics::Metrics;
@@ -87,6 +88,8 @@ pub struct Server {
     pub joining: Arc<Semaphore>,
     /// Limits and durations from flags.
     pub limits: Limits,
+    /// The feature gates that are on.
+    pub gates: FeatureGates,
     /// The flags that the server was started with, by name, which `/flagz` shows.
     pub flags: BTreeMap<String, String>,
     /// `/version`.

@@ -10,12 +10,13 @@ use plinth_codec::apply::Reset;
 use plinth_codec::error::quoted;
 use plinth_codec::selector::{Selectable, SelectableField};
 use plinth_codec::table::{condition, Cell, Column, Now};
-use plinth_codec::{base64_text, names, pem, time, Value};
+use plinth_codec::{base64_text, pem, time, Value};
 use plinth_pki::{
     allowed_usages, CertificateRequest, RequestError, CERTIFICATE_LABEL, LEGACY_UNKNOWN_SIGNER,
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::signer_name::signer_name;
 use crate::checks::Check::{By, EachUnique, Required, RequiredOneOf, Within};
 use crate::checks::Part;
 use crate::path::{at, list, text};
@@ -168,7 +169,14 @@ fn validate(request: &Part<'_>) {
         request.required("spec.usages", "");
     }
     request.check(&[EachUnique("spec.usages", "", &[By(usage)])]);
-    signer_name(&request.field("spec.signerName"));
+    const SIGNER: &str = "spec.signerName";
+    match request.text(SIGNER) {
+        LEGACY_UNKNOWN_SIGNER => {
+            let why = "the legacy signerName is not allowed via this API version";
+            request.invalid(SIGNER, LEGACY_UNKNOWN_SIGNER, why);
+        }
+        _ => signer_name(&request.field(SIGNER)),
+    }
     const SHORT: &str = "may not specify a duration less than 600 seconds (10 minutes)";
     request.check(&[Within("spec.expirationSeconds", MIN_EXPIRATION, i64::MAX, SHORT)]);
     validate_conditions(request);
@@ -180,32 +188,6 @@ fn validate(request: &Part<'_>) {
 fn usage(usage: &Part<'_>) {
     let allowed: Vec<&str> = allowed_usages().collect();
     usage.one_of("", &allowed);
-}
-
-/// `example.com/signer` (kubernetes `pkg/apis/core/validation/names.go`).
-fn signer_name(signer: &Part<'_>) {
-    let name = signer.text("");
-    let invalid = |value: &str, why: &str| signer.invalid("", value, why);
-    if name.is_empty() {
-        return signer.required("", "");
-    }
-    if name == LEGACY_UNKNOWN_SIGNER {
-        return invalid(name, "the legacy signerName is not allowed via this API version");
-    }
-    let [domain, path] = name.split('/').collect::<Vec<_>>()[..] else {
-        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        return invalid(name, why);
-    };
-    let labels = |value: &str, rule: fn(&str) -> Vec<String>| {
-        let bad = value.split('.').map(|label| (label, rule(label))).find(|(_, errors)| !errors.is_empty());
-        let (label, errors) = bad.unwrap_or_default();
-        errors.iter().for_each(|why| invalid(value, &format!("validating label {label:?}: {why}")));
-    };
-    labels(domain, names::dns1123_label_errors);
-    if !domain.contains('.') {
-        invalid(domain, "should be a domain with at least two segments separated by dots");
-    }
-    labels(path, names::dns1123_subdomain_errors);
 }
 
 fn validate_conditions(request: &Part<'_>) {

@@ -299,6 +299,7 @@ const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
         "certificatesigningrequests",
         "server/kinds/src/certificates/certificate_signing_request.rs",
     ),
+    ("certificates.k8s.io", "clustertrustbundles", "server/kinds/src/certificates/cluster_trust_bundle.rs"),
     ("coordination.k8s.io", "leasecandidates", "server/kinds/src/coordination/lease_candidate.rs"),
     ("coordination.k8s.io", "leases", "server/kinds/src/tests/rules.rs"),
     ("events.k8s.io", "events", "server/kinds/src/events/event.rs"),
@@ -308,6 +309,11 @@ const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rbac.authorization.k8s.io", "rolebindings", "server/kinds/src/tests/rbac.rs"),
     ("rbac.authorization.k8s.io", "roles", "server/kinds/src/tests/rbac.rs"),
     ("scheduling.k8s.io", "priorityclasses", "server/kinds/src/tests/rules.rs"),
+    (
+        "storagemigration.k8s.io",
+        "storageversionmigrations",
+        "server/kinds/src/storagemigration/storage_version_migration.rs",
+    ),
 ];
 
 #[test]

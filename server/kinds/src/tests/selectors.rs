@@ -145,6 +145,7 @@ fn stored_fields_keep_their_order() {
         ("apps", "replicasets", "status.replicas"),
         ("batch", "jobs", "status.successful"),
         ("certificates.k8s.io", "certificatesigningrequests", "spec.signerName"),
+        ("certificates.k8s.io", "clustertrustbundles", "spec.signerName"),
         ("coordination.k8s.io", "leasecandidates", "spec.leaseName"),
         ("resource.k8s.io", "resourceslices", "spec.nodeName spec.driver"),
     ];

@@ -44,6 +44,7 @@ use plinth_apiserver::egress::remote::RemoteApis;
 use plinth_apiserver::egress::resolver::ServiceResolver;
 use plinth_apiserver::egress::{SharedSlots, Webhooks};
 use plinth_apiserver::error_log::ErrorLog;
+use plinth_apiserver::feature_gates::FeatureGates;
 use plinth_apiserver::flow_control::{FlowControl, Levels};
 use plinth_apiserver::kind_handlers;
 use plinth_apiserver::large_requests::Limiter;
@@ -131,6 +132,7 @@ struct StartSettings {
     kubelets: Kubelets,
     /// The built-in resources that are served.
     table: Table,
+    gates: FeatureGates,
 }
 
 impl StartSettings {
@@ -139,9 +141,9 @@ impl StartSettings {
             tracing::warn!(flag, reason = %warning, "flag is ignored");
         }
         options.versions.version()?;
-        options.gates.check()?;
+        let gates = options.gates.enabled()?;
         options.check_families()?;
-        let table = options.apis.enabled()?;
+        let table = options.apis.enabled(&gates)?;
         if !is_replica && options.checkpoints.checkpoint_dir.is_some() {
             return Err(ServeError::CheckpointsOfSingle);
         }
@@ -158,7 +160,7 @@ impl StartSettings {
         {
             Authority::read(certificate, key).map_err(ServeError::Signing)?;
         }
-        Ok(StartSettings { plugins, kubelets, table })
+        Ok(StartSettings { plugins, kubelets, table, gates })
     }
 }
 
@@ -284,7 +286,7 @@ impl Parts<'_> {
         pki: &Pki,
     ) -> Result<Built, ServeError> {
         let Parts {
-            settings: StartSettings { plugins, kubelets, table },
+            settings: StartSettings { plugins, kubelets, table, gates },
             addresses,
             remote_apis,
             limits,
@@ -293,7 +295,7 @@ impl Parts<'_> {
         } = self;
         let Addresses { services, resolver, advertised, issuer } = addresses;
         let metrics = Metrics::new()?;
-        for (name, stage, is_on) in options.gates.states() {
+        for (name, stage, is_on) in options.gates.states(&gates) {
             metrics.filters.set_feature(name, stage, is_on);
         }
         let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
@@ -310,8 +312,8 @@ impl Parts<'_> {
             },
         )?;
         let source = checkpoint_source(options, (dir, pki), replica, &store)?;
-        let authorizer =
-            Authorizer::new(&options.authorization, store.clone())?.with_metrics(metrics.identity.clone());
+        let authorizer = Authorizer::new(&options.authorization, store.clone(), &gates)?
+            .with_metrics(metrics.identity.clone());
         let server = Arc::new(Server {
             replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
             authorizer: Arc::new(authorizer),
@@ -353,6 +355,7 @@ impl Parts<'_> {
                 ..Limits::default()
             },
             has_registered_apis: AtomicBool::new(false),
+            gates,
             flags: options.flag_values(),
             version: options.versions.version()?,
             is_draining: AtomicBool::new(false),

@@ -21,7 +21,7 @@ use plinth_storage::decode_object;
 /// # Errors
 /// When they cannot be read or written.
 pub(super) async fn reconcile(server: &Arc<Server>) -> Result<(), ApiError> {
-    let expected = objects();
+    let expected = objects(&server.gates);
     let keys: Vec<Vec<u8>> =
         expected.iter().map(|e| object_key(&resource_prefix(GROUP, e.plural), e.namespace, e.name)).collect();
     let read = move |engine: &plinth_engine::Engine| {

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use super::rbac::bootstrap;
 use super::rbac::rules::PolicyRule;
 use super::{Attributes, Decision, ResourceTarget, Target};
+use crate::feature_gates::FeatureGates;
 use graph::{Graph, NodeObject};
 use plinth_api::User;
 use plinth_storage::{Informer, Store};
@@ -35,18 +36,34 @@ pub fn identity(user: &User) -> Option<&str> {
 /// nothing for it.
 pub(crate) struct NodeAuthorizer {
     graph: Informer<Graph>,
+    /// Those of the cluster role `system:node`, which every node has.
+    rules: OnceLock<Vec<PolicyRule>>,
+    gates: FeatureGates,
 }
 
-/// A decision, or the object that must be looked up in the graph.
+/// A decision, what makes it, or the object that must be looked up in the graph.
 enum Outcome {
     Decided(Decision),
+    ByRules,
     NeedsGraph(NodeObject),
 }
 
 impl NodeAuthorizer {
     /// Loads pods from that store.
-    pub(crate) fn new(store: Store) -> NodeAuthorizer {
-        NodeAuthorizer { graph: Informer::new(store, Graph::default()) }
+    pub(crate) fn new(store: Store, gates: FeatureGates) -> NodeAuthorizer {
+        NodeAuthorizer { graph: Informer::new(store, Graph::default()), rules: OnceLock::new(), gates }
+    }
+
+    fn by_rules(&self, attributes: &Attributes<'_>) -> Decision {
+        let rules = self.rules.get_or_init(|| {
+            let mut objects = bootstrap::objects(&self.gates).into_iter();
+            let role = objects.find(|e| e.name == "system:node" && e.plural == "clusterroles");
+            role.map(|role| PolicyRule::all_of(&role.object)).unwrap_or_default()
+        });
+        match rules.iter().any(|rule| rule.allows(attributes.verb, &attributes.target)) {
+            true => Decision::ALLOW,
+            false => Decision::NO_OPINION,
+        }
     }
 
     /// Decides about requests of nodes; no opinion about others.
@@ -55,9 +72,10 @@ impl NodeAuthorizer {
         if node.is_empty() {
             return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));
         }
-        let Target::Resource(target) = attributes.target else { return by_rules(attributes) };
+        let Target::Resource(target) = attributes.target else { return self.by_rules(attributes) };
         match decide(node, attributes, &target) {
             Outcome::Decided(decision) => decision,
+            Outcome::ByRules => self.by_rules(attributes),
             Outcome::NeedsGraph(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
             Outcome::NeedsGraph(object) => {
                 let needs = |graph: &Graph| graph.needs(node, object, target.namespace, target.name);
@@ -73,20 +91,6 @@ impl NodeAuthorizer {
 
 fn unrelated(node: &str) -> Decision {
     Decision::no_opinion(format!("no relationship found between node '{node}' and this object"))
-}
-
-/// Applies the rules of the cluster role `system:node`, which every node has.
-fn by_rules(attributes: &Attributes<'_>) -> Decision {
-    static RULES: OnceLock<Vec<PolicyRule>> = OnceLock::new();
-    let rules = RULES.get_or_init(|| {
-        let role =
-            bootstrap::objects().into_iter().find(|e| e.name == "system:node" && e.plural == "clusterroles");
-        role.map(|role| PolicyRule::all_of(&role.object)).unwrap_or_default()
-    });
-    match rules.iter().any(|rule| rule.allows(attributes.verb, &attributes.target)) {
-        true => Decision::ALLOW,
-        false => Decision::NO_OPINION,
-    }
 }
 
 fn decide(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) -> Outcome {
@@ -131,7 +135,7 @@ fn decide(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) 
         ("", "nodes") => Outcome::Decided(own_node(node, verb, target)),
         ("", "pods") => pod(node, verb, target),
         ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, verb, target),
-        _ => Outcome::Decided(by_rules(attributes)),
+        _ => Outcome::ByRules,
     }
 }
 

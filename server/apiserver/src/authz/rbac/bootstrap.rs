@@ -9,6 +9,7 @@ use plinth_codec::{tree, Map, Value};
 use super::coverage::{self, CoverageLimits};
 use super::rules::PolicyRule;
 use super::rules::GROUP;
+use crate::feature_gates::FeatureGates;
 
 const TABLE: &str = include_str!("bootstrap.table");
 /// The label of every bootstrap object.
@@ -102,16 +103,26 @@ fn append(object: &mut Value, path: &[&str], elements: Vec<Value>) {
     }
 }
 
-/// The objects of the table.
-pub fn objects() -> Vec<BootstrapObject> {
+/// The objects of the table, with what those gates add.
+pub fn objects(gates: &FeatureGates) -> Vec<BootstrapObject> {
     let mut out: Vec<BootstrapObject> = Vec::new();
+    // Whether the last row of an object counts.
+    let mut counts = true;
     for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let mut words = line.split_ascii_whitespace();
+        let gate = words.clone().next().and_then(|word| word.strip_prefix('?'));
+        let is_on = gate.is_none_or(|gate| gates.is_on(gate));
+        if gate.is_some() {
+            words.next();
+        }
         if line.starts_with(' ') {
-            let rule = rule(words);
-            if let Some(role) = out.last_mut() {
-                append(&mut role.object, &["rules"], vec![rule.to_value()]);
+            if let Some(role) = out.last_mut().filter(|_| counts && is_on) {
+                append(&mut role.object, &["rules"], vec![rule(words).to_value()]);
             }
+            continue;
+        }
+        counts = is_on;
+        if !counts {
             continue;
         }
         let mut word = || words.next().unwrap_or_default();
@@ -212,8 +223,8 @@ mod tests {
 
     #[test]
     fn every_row_is_a_valid_object() {
-        let expected = objects();
-        assert_eq!(expected.len(), 133);
+        let expected = objects(&plinth_codec::resources::known().gates().collect());
+        assert_eq!((expected.len(), objects(&FeatureGates::default()).len()), (139, 133));
         for BootstrapObject { plural, name, object, .. } in &expected {
             let strategy = plinth_kinds::of(GROUP, plural);
             assert_eq!(strategy.errors(object), [], "{plural} {name}");
@@ -231,7 +242,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_added_and_the_rest_stays() {
-        let find = |name: &str| objects().into_iter().find(|e| e.name == name).unwrap().object;
+        let find = |name: &str| {
+            objects(&FeatureGates::default()).into_iter().find(|e| e.name == name).unwrap().object
+        };
         let viewer = find("system:public-info-viewer");
         let Value::Object(mut map) = viewer.clone() else { panic!() };
         let own = tree!({ "verbs": tree!(["get"]), "nonResourceURLs": tree!(["/own"]) });
@@ -248,7 +261,11 @@ mod tests {
         kept.object_at_mut(&["metadata", "annotations"]).unwrap().insert(AUTO_UPDATE, "false");
         assert_eq!(reconcile_object(&kept, &viewer), Reconciled::Unchanged);
 
-        let binding = objects().into_iter().find(|e| e.plural == "clusterrolebindings").unwrap().object;
+        let binding = objects(&FeatureGates::default())
+            .into_iter()
+            .find(|e| e.plural == "clusterrolebindings")
+            .unwrap()
+            .object;
         let mut other = binding.clone();
         other.object_at_mut(&["roleRef"]).unwrap().insert("name", "other");
         assert_eq!(reconcile_object(&other, &binding), Reconciled::Replace);
