@@ -84,6 +84,11 @@ pub trait Journal: Send + Sync {
     fn problems(&self) -> Result<Vec<Problem>> {
         Ok(Vec::new())
     }
+
+    /// Ends the calls that wait for an answer, of readers too, with an error that may pass, and fails every
+    /// later one in the same way: the replica ends, and waits for nobody. May be called more than once. Calls
+    /// that wait for nobody need not fail.
+    fn close(&self) {}
 }
 
 /// Reads a journal in order. Returned by [`Journal::read`].

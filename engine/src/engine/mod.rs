@@ -1,6 +1,7 @@
 //! [`Engine`]: the public handle of an open store.
 
 mod assembly;
+mod replicated;
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use plinth_journal::Position;
 use rocksdb::WriteBatch;
 
 use assembly::{Assembly, Inner};
@@ -39,7 +39,7 @@ use crate::replica::proposer::Proposer;
 use crate::replica::shared::Shared;
 use crate::replica::stepped::Stepper;
 use crate::replica::suspect::Suspects;
-use crate::replica::{self, Replica, ReplicaStatus};
+use crate::replica::{self, Replica};
 use crate::revision::{At, Revision};
 use crate::start::check_and_mark;
 use crate::stats::{self, Stats};
@@ -164,7 +164,6 @@ impl Engine {
             maintenance: Arc::clone(&assembly.maintenance),
             writer: Arc::clone(&assembly.writer),
             shared: Arc::clone(&shared),
-            hashes: [(applied.anchor.position, applied.anchor.hash)].into(),
             newest,
             applied,
             agreement,
@@ -388,73 +387,6 @@ impl Engine {
         }
     }
 
-    /// Whether this is a replica, which follows a journal.
-    pub fn is_replica(&self) -> bool {
-        self.0.replica.is_some()
-    }
-
-    /// How long the journal has not answered; none when it answered last, and in a single store.
-    pub fn journal_silence(&self) -> Option<Duration> {
-        self.0.replica.as_ref()?.silence()
-    }
-
-    /// The error of the last call of the journal that failed, while it does not answer as it should; none in
-    /// a single store.
-    pub fn journal_error(&self) -> Option<String> {
-        self.0.replica.as_ref()?.last_error()
-    }
-
-    /// Allows the journal to remove records before `before`. A journal that has not answered, and was not
-    /// compared since with what this replica has applied, may be an old copy of it, or another one: its
-    /// records are kept. Nothing happens in a single store.
-    ///
-    /// # Errors
-    /// Those of [`plinth_journal::Journal::trim`], and [`plinth_journal::Error::Unavailable`] where it was
-    /// not compared in time.
-    pub fn trim_journal(&self, before: Position) -> plinth_journal::Result<()> {
-        self.0.replica.as_ref().map_or(Ok(()), |replica| replica.trim(before))
-    }
-
-    /// Why the journal refuses what it is asked for, where it answers and does.
-    pub fn journal_refusal(&self) -> Option<String> {
-        self.0.replica.as_ref()?.refusal_of_journal()
-    }
-
-    /// How far this replica has applied the journal; none for a single store. A caller that was just answered
-    /// may see the state before its commit for a moment: the status is published after the answers.
-    pub fn replica_status(&self) -> Option<ReplicaStatus> {
-        let replica = self.0.replica.as_ref()?;
-        Some(ReplicaStatus::new(replica.anchor(), replica.level()))
-    }
-
-    /// Raises the level of the cluster: from that record on, records of version `level` may be appended, and
-    /// a program that does not read them stops. For whoever knows that all replicas do. A lower level changes
-    /// nothing, and neither does a level in a single store. Answered with [`Error::Journal`] for a level that
-    /// this program does not read itself, and when the journal is away.
-    pub fn raise_level(&self, level: u8) -> Proposal {
-        Proposal::submit(&self.0.queue, Task::RaiseLevel(level), 0)
-    }
-
-    /// Closes the journal with a last record: every replica that applies it stops with [`Failure::Journal`],
-    /// this one, too, and is opened no more. What follows it in the journal is applied by nobody. Nothing
-    /// happens in a single store. Answered with [`Error::Journal`] when the journal is away.
-    pub fn close_journal(&self) -> Proposal {
-        Proposal::submit(&self.0.queue, Task::CloseJournal, 0)
-    }
-
-    /// Makes what was applied durable here, and returns how far that is: this replica needs no record of the
-    /// journal up to there any more, whatever happens to the machine short of losing its disk. None for a
-    /// single store.
-    ///
-    /// # Errors
-    /// The error of the write.
-    pub fn sync_applied(&self) -> Result<Option<Position>> {
-        let Some(replica) = &self.0.replica else { return Ok(None) };
-        let position = replica.anchor().position;
-        self.0.store.sync_log()?;
-        Ok(Some(position))
-    }
-
     /// Compacts history up to `revision`: when this returns, reads below it are refused, also after a crash.
     /// Space is reclaimed in the background, in bounded steps. A no-op for a revision at or below the
     /// compacted one.
@@ -555,17 +487,30 @@ impl Engine {
 }
 
 impl Inner {
-    fn close(&self) -> Result<()> {
-        let mut threads = std::mem::take(&mut *self.threads.lock());
-        let Some(last) = threads.pop() else { return Ok(()) };
-        self.maintenance.stop();
+    /// Accepts no further writes.
+    fn stop_writes(&self) {
         self.queue.close();
         if let Some(replica) = &self.replica {
             replica.stop();
         }
+    }
+
+    /// Waits for the journal no longer than a replica that stops does.
+    fn leave_journal(&self) {
+        if let Some(replica) = &self.replica {
+            replica.leave_journal();
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut threads = std::mem::take(&mut *self.threads.lock());
+        let Some(last) = threads.pop() else { return Ok(()) };
+        self.maintenance.stop();
+        self.stop_writes();
         self.hub.end(Error::Closed);
         self.feeder.stop();
         self.directory_watch.stop();
+        self.leave_journal();
         for thread in threads {
             // A panic is caught in the thread and recorded as the engine's failure.
             let _ = thread.join();

@@ -4,14 +4,13 @@
 //! number and nothing that only this replica has done, such as sweeping. Each record is one unsynced batch
 //! together with its position: after a crash the store is as it was after some record, and continues there.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::{
-    self, Body, DecodeError, Hash, OperationRecord, ProposalRecord, Record, ReplicaId, TransactionRecord,
+    self, Body, DecodeError, OperationRecord, ProposalRecord, Record, ReplicaId, TransactionRecord,
 };
 use plinth_journal::{Entry, Error as JournalError, Journal, Position, Reader};
 
@@ -36,8 +35,6 @@ use crate::revision::Revision;
 use crate::store::Store;
 use crate::transaction::{Condition, Transaction};
 
-/// Hashes that are kept to be compared with those of records: of this many positions.
-const KEPT_HASHES: usize = 4096;
 /// How long a read waits for the next record.
 const READ_WAIT: Duration = Duration::from_millis(100);
 /// Pause after the journal could not be read.
@@ -56,8 +53,6 @@ pub(crate) struct Applier {
     pub applied: Applied,
     /// The newest version of records that this program reads.
     pub newest: u8,
-    /// Hashes after the newest positions, the last one being that of `applied`.
-    pub hashes: VecDeque<(Position, Hash)>,
     /// What the hashes in the records of others say.
     pub agreement: Agreement,
     /// Never behind the newest commit. It decides nothing here: records have their proposer's clock.
@@ -147,11 +142,8 @@ impl Applier {
     /// Compares the hash that the proposer had with the one that this replica had at the same position. Of
     /// positions that it has forgotten nothing is known; later records name later ones.
     fn compare_hashes(&mut self, record: &Record) -> Result<(), Failure> {
-        let anchor = record.anchor;
-        let first = self.hashes.front().map_or(Position::ZERO, |(position, _)| *position);
-        let at = anchor.position.get().checked_sub(first.get()).and_then(|at| usize::try_from(at).ok());
-        let Some((position, ours)) = at.and_then(|at| self.hashes.get(at)).copied() else { return Ok(()) };
-        let (replica, theirs) = (record.replica, anchor.hash);
+        let (replica, position, theirs) = (record.replica, record.anchor.position, record.anchor.hash);
+        let Some(ours) = self.shared.hash_at(position) else { return Ok(()) };
         if ours == theirs {
             self.agreement.agrees(replica, position);
             return Ok(());
@@ -251,10 +243,6 @@ impl Applier {
     fn finish(&mut self, applied: Applied, floor: Option<Revision>) -> Result<(), Failure> {
         let anchor = applied.anchor;
         self.applied = applied;
-        if self.hashes.len() == KEPT_HASHES {
-            self.hashes.pop_front();
-        }
-        self.hashes.push_back((anchor.position, anchor.hash));
         if let Some(floor) = floor {
             // It is stored, and the commits before it are published.
             self.floor.raise(floor);

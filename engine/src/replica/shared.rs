@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use plinth_journal::record::{Anchor, ReplicaId, Session};
+use plinth_journal::record::{Anchor, Hash, ReplicaId, Session};
 use plinth_journal::{Error as JournalError, Journal, Position};
 
 use crate::commit::reply::Reply;
@@ -16,6 +16,9 @@ use crate::health::WarningHandler;
 use crate::replica::outage::{Call, Outage};
 use crate::replica::ticket::Ticket;
 use crate::stats::{Histogram, JournalStats};
+
+/// Positions whose hashes are kept, to be compared with those of others: seconds of a busy journal.
+const KEPT_HASHES: usize = 16 << 10;
 
 /// Records of this replica that are in the journal and not applied yet, at most.
 const MAX_UNAPPLIED: usize = 64;
@@ -59,6 +62,8 @@ pub(crate) enum Awaited {
 struct State {
     /// How far the journal is applied and published.
     anchor: Anchor,
+    /// The hashes at the newest positions, the last one being that of the anchor.
+    hashes: VecDeque<(Position, Hash)>,
     level: u8,
     /// The session of this replica as the journal has it.
     session: Option<Session>,
@@ -103,6 +108,7 @@ impl Shared {
             checked_after: AtomicU64::new(u64::MAX),
             state: Mutex::new(State {
                 anchor,
+                hashes: [(anchor.position, anchor.hash)].into(),
                 level,
                 session,
                 own: None,
@@ -219,6 +225,14 @@ impl Shared {
         self.state.lock().anchor
     }
 
+    /// The hash at a position that was applied lately.
+    pub(crate) fn hash_at(&self, position: Position) -> Option<Hash> {
+        let hashes = &self.state.lock().hashes;
+        let first = hashes.front()?.0.get();
+        let at = usize::try_from(position.get().checked_sub(first)?).ok()?;
+        hashes.get(at).filter(|(found, _)| *found == position).map(|(_, hash)| *hash)
+    }
+
     pub(crate) fn level(&self) -> u8 {
         self.state.lock().level
     }
@@ -314,6 +328,10 @@ impl Shared {
     pub(crate) fn applied(&self, anchor: Anchor, level: u8, session: Option<Session>) -> bool {
         let mut state = self.state.lock();
         state.anchor = anchor;
+        if state.hashes.len() == KEPT_HASHES {
+            state.hashes.pop_front();
+        }
+        state.hashes.push_back((anchor.position, anchor.hash));
         state.level = level;
         state.session = session;
         if session.is_some() && state.next == session {
@@ -439,6 +457,17 @@ impl Shared {
         self.end(Error::Closed, false);
     }
 
+    /// Follows the journal no more once what is in it is applied, or the time for that is over, which this
+    /// waits for: calls of it that go on then end. To be called after [`Shared::stop`].
+    pub(crate) fn leave_journal(&self) {
+        let mut state = self.state.lock();
+        while let Some(end) = state.stop_at.filter(|_| !state.is_done()) {
+            self.changed.wait_until(&mut state, end);
+        }
+        drop(state);
+        self.journal.close();
+    }
+
     /// The engine has failed.
     pub(crate) fn fail(&self, error: Error) {
         self.end(error, true);
@@ -479,11 +508,7 @@ impl Shared {
 
     /// Whether the applier is done.
     pub(crate) fn is_done(&self) -> bool {
-        let state = self.state.lock();
-        let closed = state
-            .stop_at
-            .is_some_and(|at| (state.proposer_ended && state.pending.is_empty()) || Instant::now() >= at);
-        state.failed.is_some() || closed
+        self.state.lock().is_done()
     }
 
     /// The replica was closed and applies nothing more: answers callers whose records were not applied.
@@ -493,6 +518,13 @@ impl Shared {
 }
 
 impl State {
+    fn is_done(&self) -> bool {
+        let closed = self
+            .stop_at
+            .is_some_and(|at| (self.proposer_ended && self.pending.is_empty()) || Instant::now() >= at);
+        self.failed.is_some() || closed
+    }
+
     fn ending(&self) -> Option<Error> {
         self.failed.clone().or(self.stop_at.map(|_| Error::Closed))
     }
@@ -503,7 +535,6 @@ mod tests {
     use plinth_journal::simulated::SimulatedJournal;
 
     use super::*;
-
     fn unused() -> (Arc<dyn Journal>, WarningHandler) {
         (Arc::new(SimulatedJournal::new(1).client(1)), WarningHandler::default())
     }

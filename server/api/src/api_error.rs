@@ -295,15 +295,23 @@ impl ApiError {
         error
     }
 
-    /// 503 of a replica whose journal does not answer, or refuses, for that reason.
+    /// 503 for a write of a replica whose journal does not answer, or refuses, for that reason.
     pub fn journal_unavailable(refusal: Option<&str>) -> ApiError {
+        ApiError::of_journal(refusal, "nothing was written")
+    }
+
+    /// The same for a request that writes nothing.
+    pub fn most_recent_unknown(refusal: Option<&str>) -> ApiError {
+        ApiError::of_journal(refusal, "the most recent state is not known")
+    }
+
+    fn of_journal(refusal: Option<&str>, outcome: &str) -> ApiError {
         let problem = match refusal {
             None => "does not answer".to_owned(),
             Some(reason) => format!("refuses ({reason})"),
         };
         let message = format!(
-            "the journal of the replicas {problem}, nothing was written; watches and reads with \
-             resourceVersion=0 go on"
+            "the journal of the replicas {problem}, {outcome}; watches and reads with resourceVersion=0 go on"
         );
         ApiError::new(503, Reason::ServiceUnavailable, message).retry_after(1)
     }
@@ -429,6 +437,11 @@ impl From<EngineError> for ApiError {
             error @ EngineError::Poisoned { .. } => {
                 ApiError::new(503, Reason::ServiceUnavailable, error.to_string()).retry_after(5)
             }
+            // As of a server that stops. A write that has this error was not begun.
+            EngineError::Closed => {
+                let message = "the server is shutting down";
+                ApiError::new(503, Reason::ServiceUnavailable, message).retry_after(1)
+            }
             // The stored form of a body may be larger than the body. Upstream answers 500 with etcd's text;
             // here it is an error of the request.
             error @ EngineError::TooLarge { .. } => {
@@ -460,6 +473,7 @@ mod tests {
         for (error, code, retry) in [
             (EngineError::OutOfSpace { message: cause() }, 503, true),
             (EngineError::Poisoned { message: cause() }, 503, true),
+            (EngineError::Closed, 503, true),
             (EngineError::OutcomeUnknown { message: cause() }, 504, false),
         ] {
             let answer = ApiError::from(error.clone());

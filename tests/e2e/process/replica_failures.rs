@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use plinth_benches::api::client::{Call, Connection, Protocol, JSON};
 use plinth_benches::api::server::Server;
+use plinth_tests::eventually;
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{connect_to, launch, start_ready};
 use plinth_tests::small_disk::{fill, on_a_small_disk, store_of};
@@ -17,8 +18,12 @@ use super::replicas::{replicas, Members, ETCD};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn config_map(name: &str, bytes: usize) -> Call {
+    config_map_at(CONFIG_MAPS, name, bytes)
+}
+
+fn config_map_at(path: &str, name: &str, bytes: usize) -> Call {
     let body = json!({"metadata": {"name": name}, "data": {"x": "y".repeat(bytes)}});
-    Call::new(Method::POST, CONFIG_MAPS).body(JSON, body.to_string())
+    Call::new(Method::POST, path).body(JSON, body.to_string())
 }
 
 /// Waits until the process has ended by itself.
@@ -176,4 +181,88 @@ async fn credentials_of_a_journal_are_checked_at_the_start_and_may_be_revoked() 
     server.terminate().await.expect("clean end");
     let log = server.log().tail(1000);
     assert!(log.contains("the journal refuses") && !log.contains("does not answer"), "{log}");
+}
+
+/// What Kubernetes gives a process to end before it kills it.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
+
+/// As behind a partition: calls of it are neither refused nor answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_starts_and_stops_while_its_etcd_stands_still() {
+    let Some(members) = Members::start(ETCD) else { return };
+    let roots = [TempDir::new().expect("directory")];
+    let mut servers = replicas(&roots, &members).await;
+    let mut connection = connect_to(&servers[0], Protocol::Http1).await;
+    connection.must(&config_map("before", 1)).await.expect("created");
+    members.signal_all("-STOP");
+    for is_long_up in [true, false] {
+        if !is_long_up {
+            let begun = Instant::now();
+            servers[0].restart().await.expect("ready");
+            assert!(begun.elapsed() < GRACE_PERIOD, "{:?}", begun.elapsed());
+        }
+        let mut connection = connect_to(&servers[0], Protocol::Http1).await;
+        let read = Call::get(format!("{CONFIG_MAPS}?resourceVersion=0"));
+        let listed = connection.must(&read).await.expect("read").text();
+        assert!(listed.contains("\"before\""), "{listed}");
+        // What is written to nobody says nothing of it.
+        let dry_run = config_map_at(&format!("{CONFIG_MAPS}?dryRun=All&timeout=1s"), "dry", 1);
+        for call in [Call::get(format!("{CONFIG_MAPS}?timeout=1s")), dry_run] {
+            let answer = connection.call(&call).await.expect("an answer");
+            let text = answer.text();
+            assert_eq!(answer.status, 503, "{text}");
+            assert!(text.contains("most recent state") && !text.contains("written"), "{text}");
+        }
+        // A client waits for the journal when the replica is stopped.
+        let waiting = tokio::spawn(async move { connection.call(&config_map("after", 1)).await });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let begun = Instant::now();
+        servers[0].terminate().await.expect("clean end");
+        assert!(begun.elapsed() < GRACE_PERIOD, "{:?}", begun.elapsed());
+        let answer = waiting.await.expect("a task").expect("an answer");
+        assert!(matches!(answer.status.as_u16(), 503 | 504), "{}", answer.text());
+    }
+    members.signal_all("-CONT");
+    servers[0].restart().await.expect("ready");
+}
+
+/// Flags that act on all, and what the replicas have in common.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_compared_and_warn_of_flags_that_differ() {
+    let Some(members) = Members::start(ETCD) else { return };
+    let roots: Vec<TempDir> = (0..2).map(|_| TempDir::new().expect("directory")).collect();
+    let mut servers = replicas(&roots, &members).await;
+    let arguments = [
+        "--journal",
+        members.url.as_str(),
+        "--history-retention=10s",
+        "--service-node-port-range=20000-20100",
+    ];
+    servers[1].terminate().await.expect("clean end");
+    servers[1] = start_ready(&launch(), roots[1].path(), &arguments).await;
+    for flag in ["--history-retention", "--service-node-port-range"] {
+        for server in &servers {
+            let is_warned = || server.log().tail(200).contains(flag);
+            eventually("each warns of the other", || async { is_warned() }).await;
+        }
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = launch().command(["replicas"]);
+        let output = command.args(arguments).arg("--kubeconfig").arg(servers[0].kubeconfig()).outcome();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).expect("text"))
+    };
+    let (code, text) = run(&["--compare"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("2 replicas have the same state at position"), "{text}");
+    let (code, text) = run(&["--remove", "99999"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no replica has the id \"99999\""), "{text}");
+    // One that is away without having stopped is not compared.
+    servers[1].kill().expect("killed");
+    let kubeconfig = servers[0].kubeconfig();
+    let mut command = launch().command(["replicas", "--compare", "--kubeconfig"]);
+    let output = command.arg(kubeconfig).outcome();
+    let text = String::from_utf8(output.stderr).expect("text");
+    assert!(output.status.code() == Some(1) && text.contains("has not recorded its hash"), "{text}");
 }

@@ -90,6 +90,11 @@ impl Members {
         answer
     }
 
+    /// Sends a signal to all of them.
+    pub(super) fn signal_all(&self, name: &str) {
+        (0..3).for_each(|member| signal(self.process(member), name));
+    }
+
     /// Starts the members that do not run.
     fn restart(&self) {
         assert!(journal(self.kind, "start", self.dir.path()).status.success());
@@ -98,10 +103,8 @@ impl Members {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        for member in 0..3 {
-            // One that is stopped does not end by SIGTERM.
-            signal(self.process(member), "-KILL");
-        }
+        // One that is stopped does not end by SIGTERM.
+        self.signal_all("-KILL");
     }
 }
 
@@ -319,10 +322,18 @@ async fn another_clusters_journal_is_refused(kind: Kind) {
         let other_prefix = members.url.replace("/plinth", "/other");
         let refusal = refused(other.path().join("b"), &other_prefix);
         assert!(refusal.contains("an etcd of its own"), "{refusal}");
+    } else {
+        std::fs::create_dir(other.path().join("b")).expect("directory");
     }
     let refusal = refused(other.path().join("c"), &format!("{}://127.0.0.1:1", kind.name));
     assert!(refusal.contains("--journal") && refusal.contains("names no"), "{refusal}");
-    assert!(!other.path().join("a/store").exists() && !other.path().join("b/store").exists());
+    for refused in ["a", "b"] {
+        let left = std::fs::read_dir(other.path().join(refused));
+        assert!(
+            left.is_ok_and(|mut left| left.next().is_none()),
+            "files of a refused start stay in {refused}"
+        );
+    }
     // A replica with data at a journal that is empty, as after its data was lost or by a wrong URL.
     servers[0].terminate().await.expect("clean end");
     let empty = (kind.name == ETCD.name).then(|| Members::start(kind).expect("members"));

@@ -1,5 +1,6 @@
 //! [`Client`]: calls of etcd with deadlines, on one member after the other.
 
+use std::cell::RefCell;
 use std::future::{poll_fn, Future};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use plinth_etcd_wire::{Empty, HeaderResponse};
 use plinth_journal::{Error, Tls};
 use prost::Message;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::AsciiMetadataValue;
@@ -44,7 +45,7 @@ pub(crate) const PROGRESS: u64 = 8 << 10;
 /// Bytes that etcd may send ahead: some of the largest records. As many again are left for calls.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// Where the first member that is asked how it is has not answered for so long, all others are.
+/// Where the first of members that are asked at once has not answered for so long, all others are.
 const HEDGE: Duration = Duration::from_millis(100);
 
 /// While a request that writes is not answered, the member is asked so often whom it follows.
@@ -71,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) heard: Mutex<Option<Instant>>,
     /// Why the last member that could not be used could not.
     unusable: Mutex<Option<String>>,
+    /// Nobody waits for an answer any more.
+    closed: watch::Sender<bool>,
 }
 
 /// The runtime. It may be dropped wherever the client is, on an async thread too.
@@ -148,7 +151,31 @@ impl Client {
             etcd_cluster: AtomicU64::new(0),
             heard: Mutex::new(None),
             unusable: Mutex::new(None),
+            closed: watch::Sender::new(false),
         })
+    }
+
+    /// Ends all calls, and makes later ones fail.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
+    }
+
+    /// Waits on this thread; none when the client is closed.
+    fn wait<T>(&self, awaited: impl Future<Output = T>) -> Option<T> {
+        self.runtime.block_on(async {
+            let mut closed = self.closed.subscribe();
+            tokio::select! {
+                biased;
+                _ = closed.wait_for(|closed| *closed) => None,
+                output = awaited => Some(output),
+            }
+        })
+    }
+
+    /// The same for a call.
+    pub(crate) fn run<T>(&self, call: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
+        let closed = || CallError::Unknown("the journal is closed, as this replica ends".to_owned());
+        self.wait(call).unwrap_or_else(|| Err(closed()))
     }
 
     pub(crate) fn members(&self) -> usize {
@@ -161,22 +188,26 @@ impl Client {
         (0..members).map(move |next| (first + next) % members)
     }
 
-    /// Asks members from now on of which the first one has a leader and answers: the one that is asked now,
-    /// and soon the others beside it. One that takes connections and stands still costs no more than that.
-    pub(crate) fn choose(&self) {
-        let ask = |member: usize| async move {
-            if member != self.current() {
-                tokio::time::sleep(HEDGE).await;
+    /// Makes a call of members at once, the first one a little before the others, until `take` has taken
+    /// enough of their outcomes: some may stand still.
+    pub(crate) fn ask<T, F: Future<Output = T>>(
+        &self,
+        members: &[usize],
+        call: impl Fn(usize) -> F,
+        take: impl FnMut(usize, T) -> bool,
+    ) {
+        let take = RefCell::new(take);
+        let ask = |(at, member): (usize, &usize)| {
+            let (member, call, take) = (*member, &call, &take);
+            async move {
+                if at > 0 {
+                    tokio::time::sleep(HEDGE).await;
+                }
+                let outcome = call(member).await;
+                (take.borrow_mut())(member, outcome).then_some(())
             }
-            let channel = &self.members[member].channel;
-            let status = self.exchange::<_, StatusResponse>(channel, path::STATUS, &Empty {}).await;
-            status.is_ok_and(|status| status.leader != 0).then_some(member)
         };
-        let first = first_of(self.in_turn().map(ask));
-        let first = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
-        if let Ok(Some(member)) = first {
-            self.prefer(member);
-        }
+        self.wait(first_of(members.iter().enumerate().map(ask)));
     }
 
     /// Reads at all members but one at once, until an answer is enough. Those that do not serve are not left.
@@ -194,7 +225,7 @@ impl Client {
             }
         };
         let first = first_of(self.in_turn().filter(|other| *other != member).map(ask));
-        let _ = self.runtime.block_on(async { timeout(CALL_TIMEOUTS[0], first).await });
+        self.wait(async { timeout(CALL_TIMEOUTS[0], first).await });
     }
 
     /// The member that is asked where a call names none.
@@ -223,7 +254,15 @@ impl Client {
     }
 
     pub(crate) fn range_at(&self, member: usize, request: &RangeRequest) -> Result<RangeResponse, CallError> {
-        let response: RangeResponse = self.call(member, path::RANGE, request)?;
+        self.run(self.range(member, request))
+    }
+
+    pub(crate) async fn range(
+        &self,
+        member: usize,
+        request: &RangeRequest,
+    ) -> Result<RangeResponse, CallError> {
+        let response: RangeResponse = self.call(member, path::RANGE, request).await?;
         self.note(member, response.header.as_ref())?;
         Ok(response)
     }
@@ -231,15 +270,20 @@ impl Client {
     /// A transaction. If it writes, its outcome is unknown as soon as the member follows another leader than
     /// when it was made: the one before may have taken it with it.
     pub(crate) fn txn_at(&self, member: usize, request: &TxnRequest) -> Result<TxnResponse, CallError> {
+        self.run(self.txn(member, request))
+    }
+
+    pub(crate) async fn txn(&self, member: usize, request: &TxnRequest) -> Result<TxnResponse, CallError> {
         let channel = &self.members[member].channel;
         let made_in = self.term.load(Ordering::Relaxed);
-        let response = self.bounded(member, async {
+        let call = async {
             let call = self.exchange(channel, path::TXN, request);
             tokio::select! {
                 answer = call => answer.map(Some),
                 () = self.other_leader(channel, made_in) => Ok(None),
             }
-        })?;
+        };
+        let response = self.bounded(member, call).await?;
         let response: TxnResponse = response.ok_or_else(|| {
             let address = self.address(member);
             CallError::Unknown(format!("{address} follows another leader than when the request was made"))
@@ -272,12 +316,12 @@ impl Client {
     }
 
     pub(crate) fn compact_at(&self, member: usize, request: &CompactionRequest) -> Result<(), CallError> {
-        let response: HeaderResponse = self.call(member, path::COMPACT, request)?;
+        let response: HeaderResponse = self.run(self.call(member, path::COMPACT, request))?;
         self.note(member, response.header.as_ref())
     }
 
-    pub(crate) fn status_at(&self, member: usize) -> Result<StatusResponse, CallError> {
-        self.call(member, path::STATUS, &Empty {})
+    pub(crate) async fn status(&self, member: usize) -> Result<StatusResponse, CallError> {
+        self.call(member, path::STATUS, &Empty {}).await
     }
 
     /// Watches a key. The member ends the watch when it has no leader.
@@ -291,13 +335,13 @@ impl Client {
             let token = self.token(&channel).await?;
             call::watch(channel, ReceiverStream::new(received), token).await
         });
-        Ok(Watch { stream: opened?, member, _requests: requests })
+        Ok(Watch { stream: self.run(opened)?, member, _requests: requests })
     }
 
     /// The next message of a watch; none when there was none for `wait`.
     pub(crate) fn next(&self, watch: &mut Watch, wait: Duration) -> Result<Option<WatchResponse>, CallError> {
-        let received = self.runtime.block_on(async { timeout(wait, watch.stream.message()).await });
-        match received {
+        let received = async { Ok(timeout(wait, watch.stream.message()).await) };
+        match self.run(received)? {
             Err(_elapsed) => Ok(None),
             Ok(Ok(Some(message))) => {
                 self.note(watch.member, message.header.as_ref())?;
@@ -308,12 +352,12 @@ impl Client {
         }
     }
 
-    fn call<Q, A>(&self, member: usize, path: &'static str, request: &Q) -> Result<A, CallError>
+    async fn call<Q, A>(&self, member: usize, path: &'static str, request: &Q) -> Result<A, CallError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        self.bounded(member, self.exchange(&self.members[member].channel, path, request))
+        self.bounded(member, self.exchange(&self.members[member].channel, path, request)).await
     }
 
     /// A request and its response, with a new token where etcd does not take the one before: it has done
@@ -375,15 +419,16 @@ impl Client {
         }
     }
 
-    /// Waits for a call no longer than a member is trusted with.
-    fn bounded<T>(
+    /// Waits for a call no longer than a member is trusted with. Of calls that are made at once those that
+    /// take too long are one.
+    async fn bounded<T>(
         &self,
         member: usize,
         call: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, CallError> {
         let slow = self.slow.load(Ordering::Relaxed);
         let limit = (CALL_TIMEOUTS[0] * (1 << slow.min(8))).min(CALL_TIMEOUTS[1]);
-        let outcome = self.runtime.block_on(self.patiently(member, limit, call));
+        let outcome = self.patiently(member, limit, call).await;
         *self.members[member].silent.lock() = outcome.is_none().then(Instant::now);
         match outcome {
             Some(Ok(answer)) => {
@@ -498,6 +543,14 @@ fn tls_config(tls: &Tls) -> ClientTlsConfig {
     match &tls.identity {
         Some((certificate, key)) => config.identity(Identity::from_pem(certificate, key)),
         None => config,
+    }
+}
+
+#[cfg(test)]
+impl Client {
+    /// Calls that took too long, one after the other.
+    pub(crate) fn slow_calls(&self) -> u32 {
+        self.slow.load(Ordering::Relaxed)
     }
 }
 

@@ -18,6 +18,9 @@ struct Survey {
     doubts: Vec<(usize, Doubt)>,
 }
 
+/// The newest record of a member, or what it has otherwise than it was.
+type Inspected = Result<Result<Newest, Doubt>, CallError>;
+
 impl Shared {
     /// The newest record, of a member that has the journal as it was.
     pub(crate) fn newest(&self) -> Result<Newest> {
@@ -45,8 +48,8 @@ impl Shared {
         Ok(newest)
     }
 
-    /// Asks the members in turn what they have, beside those that are doubted already: the first one that has
-    /// the journal as it was is enough where none is doubted, and otherwise most have to.
+    /// Asks the members what they have, beside the one that is doubted already: where none is, the one that
+    /// is used is enough if it has the journal as it was, and otherwise most have to.
     fn survey(
         &self,
         known: KeyRevisions,
@@ -55,31 +58,34 @@ impl Shared {
     ) -> Result<Survey, CallError> {
         let mut sound = Vec::new();
         let doubted = doubts.first().map(|(member, _)| *member);
-        for member in self.client.in_turn().filter(|member| Some(*member) != doubted) {
-            match self.inspect(member, known, expected) {
+        let mut members: Vec<usize> =
+            self.client.in_turn().filter(|member| Some(*member) != doubted).collect();
+        if doubts.is_empty() {
+            let first = members.remove(0);
+            match self.client.run(self.inspect(first, known, expected))? {
+                Ok(newest) => return Ok(Survey { sound: vec![newest], doubts }),
+                Err(doubt) => doubts.push((first, doubt)),
+            }
+        }
+        let take = |member: usize, inspected: Inspected| {
+            match inspected {
                 Ok(Ok(newest)) => sound.push(newest),
                 Ok(Err(doubt)) => doubts.push((member, doubt)),
-                Err(error) if doubts.is_empty() => return Err(error),
                 // Too few may be left.
                 Err(_) => {}
             }
-            if doubts.is_empty() || sound.len() * 2 > self.client.members() {
-                break;
-            }
-        }
+            sound.len() * 2 > self.client.members()
+        };
+        self.client.ask(&members, |member| self.inspect(member, known, expected), take);
         Ok(Survey { sound, doubts })
     }
 
     /// The newest record of a member, or what it has otherwise than it was: it may not end before `expected`.
-    fn inspect(
-        &self,
-        member: usize,
-        known: KeyRevisions,
-        expected: u64,
-    ) -> Result<Result<Newest, Doubt>, CallError> {
+    async fn inspect(&self, member: usize, known: KeyRevisions, expected: u64) -> Inspected {
         // Of one revision. The marker shows that it is this journal still.
         let success = vec![range(&self.log, true), range(&self.marker, false)];
-        let response = self.client.txn_at(member, &TxnRequest { success, ..TxnRequest::default() })?;
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let response = self.client.txn(member, &request).await?;
         let revision = response.header.as_ref().map_or(0, |header| header.revision);
         let log = range_of(&response, 0);
         let is_other = match log {
@@ -151,31 +157,29 @@ impl Shared {
     }
 
     /// Whether most members lack a position that one has named as there: it counts otherwise than they do.
-    /// The one that may not answer is asked last.
-    pub(crate) fn is_outvoted(&self, member: usize, position: Position, last: Option<usize>) -> bool {
+    pub(crate) fn is_outvoted(&self, member: usize, position: Position) -> bool {
         let Ok(known) = self.known() else { return false };
-        let others = self.client.in_turn().filter(|other| *other != member && Some(*other) != last);
-        let others: Vec<usize> = others.chain(last.filter(|last| *last != member)).collect();
+        let others: Vec<usize> = self.client.in_turn().filter(|other| *other != member).collect();
         let is_most = |count: usize| count * 2 > self.client.members();
-        let mut lacking = 0;
-        for (asked, other) in others.iter().enumerate() {
-            if is_most(lacking) || !is_most(lacking + others.len() - asked) {
-                break;
-            }
-            let newest = self.inspect(*other, known, 0);
+        let (mut lacking, mut left) = (0, others.len());
+        let take = |_, newest: Inspected| {
+            left -= 1;
             lacking += usize::from(matches!(newest, Ok(Ok(newest)) if newest.end() < position.get()));
-        }
+            is_most(lacking) || !is_most(lacking + left)
+        };
+        self.client.ask(&others, |other| self.inspect(other, known, 0), take);
         is_most(lacking)
     }
 
-    /// What single members have otherwise than most, in words, and which are not used. What most have
-    /// otherwise ends the calls of whoever follows the journal.
+    /// What a start would refuse, and what single members have otherwise than most, in words, and which are
+    /// not used. What most have otherwise ends the calls of whoever follows the journal.
     pub(crate) fn problems(&self) -> Result<Vec<Problem>> {
         let known = self.known()?;
         let expected = self.highest.load(Ordering::Relaxed);
         let (mut sound, mut doubts, mut problems) = (Vec::new(), Vec::new(), Vec::new());
-        for member in 0..self.client.members() {
-            match self.inspect(member, known, expected) {
+        let all: Vec<usize> = self.client.in_turn().collect();
+        let take = |member: usize, inspected: Inspected| {
+            match inspected {
                 Ok(Ok(newest)) => sound.push(newest),
                 Ok(Err(doubt)) => doubts.push((member, doubt)),
                 Err(CallError::Unusable(message)) => {
@@ -185,10 +189,18 @@ impl Shared {
                 // One that is down is no problem of the journal.
                 Err(_) => {}
             }
+            false
+        };
+        self.client.ask(&all, |member| self.inspect(member, known, expected), take);
+        if let Some(newest) = sound.first() {
+            // It has what the others have.
+            if let Ok(Some(error)) = self.client.run(self.check_keys(newest.member)) {
+                problems.push(Problem::new(error.refusal().unwrap_or_default()));
+            }
         }
         self.find_lacking(known, &mut sound, &mut doubts);
         let Some(furthest) = sound.iter().max_by_key(|newest| newest.end()) else { return Ok(problems) };
-        let is_ahead = self.is_outvoted(furthest.member, Position::new(furthest.end()), None);
+        let is_ahead = self.is_outvoted(furthest.member, Position::new(furthest.end()));
         if self.decided(&doubts).is_none() {
             let texts = doubts.iter().map(|(member, doubt)| match doubt {
                 Doubt::Replaced => (*member, "has another journal".to_owned()),
@@ -219,17 +231,16 @@ impl Shared {
         ends.sort_unstable_by(|one, other| other.cmp(one));
         let Some(reached) = ends.get(self.client.members() / 2).copied() else { return };
         self.expect(Position::new(reached));
-        sound.retain(|newest| {
-            let is_lacking = newest.end() < reached;
-            let again = is_lacking.then(|| self.inspect(newest.member, known, reached));
-            match again {
-                Some(Ok(Err(doubt))) => {
-                    doubts.push((newest.member, doubt));
-                    false
-                }
-                _ => true,
+        let behind = sound.iter().filter(|newest| newest.end() < reached);
+        let behind: Vec<usize> = behind.map(|newest| newest.member).collect();
+        let take = |member: usize, again: Inspected| {
+            if let Ok(Err(doubt)) = again {
+                sound.retain(|newest| newest.member != member);
+                doubts.push((member, doubt));
             }
-        });
+            false
+        };
+        self.client.ask(&behind, |member| self.inspect(member, known, reached), take);
     }
 
     pub(crate) fn replaced(&self) -> Error {
@@ -486,6 +497,18 @@ mod tests {
         members[0].store().etcd_cluster = 2;
         names_first("is passed over");
         members[0].store().etcd_cluster = 1;
+        assert_eq!(problems(), [""; 0]);
+        for member in &members {
+            member.store().put("other/key", "hi".into());
+        }
+        let found = problems();
+        assert!(
+            matches!(&found[..], [text] if text.contains("\"other/key\"") && text.contains("remove it")),
+            "a start would refuse it: {found:?}"
+        );
+        for member in &members {
+            member.store().keys.remove("other/key".as_bytes());
+        }
         assert_eq!(problems(), [""; 0]);
         damage(0);
         names_first("\"plinth/journal\" damaged");

@@ -1,4 +1,5 @@
-//! Finding the journal in etcd: at one member after the other, as what a single one reports may be its own.
+//! Finding the journal in etcd: at all members, as what a single one reports may be its own, and at once, as
+//! some may stand still.
 //!
 //! A member may have been emptied, be another etcd's, or have a key damaged. What it reports ends nothing: a
 //! member that has the journal is believed where most have the same, or no other one has this journal
@@ -29,6 +30,17 @@ enum Found {
     Unsuitable(Error),
 }
 
+/// What members have answered, none of which has the journal.
+#[derive(Default)]
+struct Answers {
+    empty: Vec<usize>,
+    unsuitable: Vec<(usize, Error)>,
+    /// Why the first one may not be used that never can be.
+    refused: Option<CallError>,
+    /// Why the last one has not answered.
+    failed: Option<CallError>,
+}
+
 impl Shared {
     /// Which journal it is, found out by the first call that reaches etcd.
     pub(crate) fn known(&self) -> Result<KeyRevisions> {
@@ -37,7 +49,7 @@ impl Shared {
             match *known {
                 Some(known) => known,
                 None => {
-                    let found = self.find()?;
+                    let found = self.silence.look(|| self.find())?;
                     self.log_created.store(found.log, Ordering::Relaxed);
                     self.was_known.store(true, Ordering::Relaxed);
                     *known.insert(found)
@@ -74,49 +86,30 @@ impl Shared {
             true => Founding::Forbidden,
             false => self.founding,
         };
-        let members = self.client.members();
-        self.client.choose();
         // Another journal may be founded at the same time; the second look finds it.
         for _ in 0..2 {
-            let (mut empty, mut unsuitable, mut failed) = (Vec::new(), Vec::new(), None);
-            for member in self.client.in_turn() {
-                match self.find_at(member, founding) {
-                    Ok(Found::Journal(found)) => match self.others_on(member, found) {
-                        opinion @ (Opinion::Agreed | Opinion::Uncontested) => {
-                            self.review.found(opinion == Opinion::Agreed);
-                            self.client.prefer(member);
-                            self.client.trust(member);
-                            return Ok(found);
-                        }
-                        Opinion::Outvoted(message) | Opinion::Undecided(message) => {
-                            unsuitable.push((member, Error::Unavailable { message }));
-                        }
-                    },
-                    Ok(Found::Nothing) => empty.push(member),
-                    Ok(Found::Unsuitable(error)) => unsuitable.push((member, error)),
-                    Err(error @ (CallError::Denied(_) | CallError::Refused(_))) => {
-                        return Err(error.of_reading());
+            let mut answers = Answers::default();
+            let mut unasked: Vec<usize> = self.client.in_turn().collect();
+            while let Some((member, found)) = self.look(&mut unasked, founding, &mut answers) {
+                match self.others_on(member, found) {
+                    opinion @ (Opinion::Agreed | Opinion::Uncontested) => {
+                        self.review.found(opinion == Opinion::Agreed);
+                        self.client.prefer(member);
+                        self.client.trust(member);
+                        return Ok(found);
                     }
-                    Err(error) => failed = Some(error.of_reading()),
+                    Opinion::Outvoted(message) | Opinion::Undecided(message) => {
+                        answers.unsuitable.push((member, Error::Unavailable { message }));
+                    }
                 }
             }
-            match (empty.first(), unsuitable.first()) {
-                (Some(member), _) if empty.len() * 2 > members => {
-                    let response = self.found(*member)?;
-                    if response.succeeded {
-                        self.client.trust(*member);
-                        self.review.found(true);
-                        let marker = response.header.map_or(0, |header| header.revision);
-                        return Ok(KeyRevisions { marker, log: 0 });
-                    }
-                }
-                (_, Some((_, error))) if unsuitable.len() * 2 > members => return Err(error.clone()),
-                (_, Some((member, error))) => {
-                    let address = self.client.address(*member);
-                    let message = format!("too few members have answered, and at {address} {error}");
-                    return Err(Error::Unavailable { message });
-                }
-                _ => return Err(failed.unwrap_or_else(too_few)),
+            let member = self.emptied(answers)?;
+            let response = self.found(member)?;
+            if response.succeeded {
+                self.client.trust(member);
+                self.review.found(true);
+                let marker = response.header.map_or(0, |header| header.revision);
+                return Ok(KeyRevisions { marker, log: 0 });
             }
         }
         Err(Error::Unavailable {
@@ -124,15 +117,61 @@ impl Shared {
         })
     }
 
+    /// Asks members at once what they have of the journal, each for as long as it is trusted with, until one
+    /// has it. Those that have answered, or have not in that time, are asked no more.
+    fn look(
+        &self,
+        unasked: &mut Vec<usize>,
+        founding: Founding,
+        answers: &mut Answers,
+    ) -> Option<(usize, KeyRevisions)> {
+        let mut journal = None;
+        let members = unasked.clone();
+        let take = |member: usize, found: Result<Found, CallError>| {
+            unasked.retain(|other| *other != member);
+            match found {
+                Ok(Found::Journal(found)) => journal = Some((member, found)),
+                Ok(Found::Nothing) => answers.empty.push(member),
+                Ok(Found::Unsuitable(error)) => answers.unsuitable.push((member, error)),
+                Err(error @ (CallError::Denied(_) | CallError::Refused(_))) => {
+                    answers.refused.get_or_insert(error);
+                }
+                Err(error) => answers.failed = Some(error),
+            }
+            journal.is_some()
+        };
+        self.client.ask(&members, |member| self.find_at(member, founding), take);
+        journal
+    }
+
+    /// A member of the majority that has nothing, where none has the journal.
+    fn emptied(&self, answers: Answers) -> Result<usize> {
+        let members = self.client.members();
+        let Answers { empty, unsuitable, refused, failed } = answers;
+        if let Some(error) = refused {
+            return Err(error.of_reading());
+        }
+        match (empty.first(), unsuitable.first()) {
+            (Some(member), _) if empty.len() * 2 > members => Ok(*member),
+            (_, Some((_, error))) if unsuitable.len() * 2 > members => Err(error.clone()),
+            (_, Some((member, error))) => {
+                let address = self.client.address(*member);
+                let message = format!("too few members have answered, and at {address} {error}");
+                Err(Error::Unavailable { message })
+            }
+            _ => Err(failed.map_or_else(too_few, CallError::of_reading)),
+        }
+    }
+
     /// What a member has of the journal.
-    fn find_at(&self, member: usize, founding: Founding) -> Result<Found, CallError> {
-        if let Some(error) = self.check_version(member)? {
+    async fn find_at(&self, member: usize, founding: Founding) -> Result<Found, CallError> {
+        if let Some(error) = self.check_version(member).await? {
             return Ok(Found::Unsuitable(error));
         }
-        if let Some(error) = self.check_keys(member)? {
+        if let Some(error) = self.check_keys(member).await? {
             return Ok(Found::Unsuitable(error));
         }
-        let response = self.client.txn_at(member, &self.both_keys())?;
+        let response = self.client.txn(member, &self.both_keys()).await?;
         Ok(self.judge(founding, range_of(&response, 0), range_of(&response, 1)))
     }
 
@@ -254,8 +293,8 @@ impl Shared {
     }
 
     /// Why the version of a member is too old.
-    fn check_version(&self, member: usize) -> Result<Option<Error>, CallError> {
-        let version = match self.client.status_at(member) {
+    async fn check_version(&self, member: usize) -> Result<Option<Error>, CallError> {
+        let version = match self.client.status(member).await {
             Ok(status) => status.version,
             // A user without this permission gets a precise error from the next call.
             Err(CallError::Denied(_)) => return Ok(None),
@@ -274,11 +313,11 @@ impl Shared {
 
     /// Refuses an etcd that holds anything else: trimming removes the history of all keys. A user who may not
     /// see all keys is believed.
-    fn check_keys(&self, member: usize) -> Result<Option<Error>, CallError> {
+    pub(crate) async fn check_keys(&self, member: usize) -> Result<Option<Error>, CallError> {
         let all = Bytes::from_static(b"\0");
         let (key, range_end) = (all.clone(), all);
         let request = RangeRequest { key, range_end, limit: 3, keys_only: true, ..RangeRequest::default() };
-        let response = match self.client.range_at(member, &request) {
+        let response = match self.client.range(member, &request).await {
             Ok(response) => response,
             Err(CallError::Denied(_)) => RangeResponse::default(),
             Err(error) => return Err(error),
@@ -287,8 +326,8 @@ impl Shared {
         Ok(other.map(|kv| {
             let key: String = String::from_utf8_lossy(&kv.key).chars().take(100).collect();
             let message = format!(
-                "etcd holds the key {key:?} that is none of this journal's; a journal needs an etcd of its \
-                 own, because trimming it removes the history of all keys"
+                "etcd holds the key {key:?} that is none of this journal's: remove it, or use another etcd; a \
+                 journal needs an etcd of its own, because trimming it removes the history of all keys"
             );
             Error::Refused { message }
         }))
@@ -345,6 +384,61 @@ mod tests {
             }
             assert!(shared.known().is_ok(), "both are of one etcd");
         }
+    }
+
+    /// Three that take connections and do not answer, one after the other, would be waited for three times as
+    /// long and longer, and that by each call of a start.
+    #[test]
+    fn members_that_stand_still_cost_a_start_one_look() {
+        let members: Vec<_> = (0..3).map(|_| ScriptedMember::start(5)).collect();
+        let freeze = |is_frozen| members.iter().for_each(|member| member.store().is_frozen = is_frozen);
+        freeze(true);
+        let shared = Shared::unknown_of_test(&members);
+        let error = shared.known().unwrap_err();
+        assert!(error.is_transient(), "{error}");
+        assert_eq!(shared.client.slow_calls(), 1, "they were asked at once");
+        assert_eq!(shared.silence.error().as_ref(), Some(&error));
+        shared.silence.prolong();
+        freeze(false);
+        for _ in 0..3 {
+            assert_eq!(shared.end(), Err(error.clone()), "it is not looked for again");
+        }
+        shared.silence.end();
+        assert_eq!(shared.end(), Ok(Position::new(5)));
+        // One that answers is enough.
+        (1..3).for_each(|member| members[member].store().is_frozen = true);
+        assert_eq!(Shared::unknown_of_test(&members).end(), Ok(Position::new(5)));
+    }
+
+    /// Which may have been in the middle of any of them.
+    #[test]
+    fn a_journal_that_is_closed_waits_for_no_answer() {
+        let members: Vec<_> = (0..3).map(|_| ScriptedMember::start(5)).collect();
+        let shared = Arc::new(Shared::of_test(&members));
+        let due = Position::new(6);
+        let watch = shared.watch_from(due).unwrap();
+        let mut reader = TailReader::new(EtcdTail::new(Arc::clone(&shared), watch, (due, 0)));
+        members.iter().for_each(|member| member.store().is_frozen = true);
+        shared.client.close();
+        let is_closed = |error: Option<Error>| {
+            let error = error.unwrap();
+            assert!(error.is_transient() && error.to_string().contains("closed"), "{error}");
+        };
+        is_closed(shared.end().err());
+        is_closed(reader.next(Duration::from_secs(3600)).err());
+        is_closed(shared.watch_from(due).err());
+        assert!(shared.append(&"a record".into()).is_err());
+        assert!(shared.problems().is_ok_and(|problems| problems.is_empty()));
+        let shared = Shared::unknown_of_test(&members);
+        std::thread::scope(|threads| {
+            let looking = threads.spawn(|| shared.known());
+            while members.iter().all(|member| member.store().frozen == 0) {
+                std::thread::yield_now();
+            }
+            shared.client.close();
+            assert!(looking.join().unwrap().is_err());
+        });
+        assert_eq!(shared.client.slow_calls(), 0, "none has taken too long");
     }
 
     /// The others had nothing to say at the start.

@@ -14,7 +14,8 @@ use crate::tail::EtcdTail;
 /// A journal in etcd. Cheap to clone: clones share their connections.
 ///
 /// Calls block their thread: each call of etcd for one to eight seconds at most, the longer the slower etcd
-/// has become, and they make a few. They must not be made on an async thread.
+/// has become, and they make a few. Where several members are asked it is at once. They must not be made on
+/// an async thread.
 #[derive(Clone)]
 pub struct EtcdJournal(Arc<Shared>);
 
@@ -112,6 +113,10 @@ impl Journal for EtcdJournal {
 
     fn problems(&self) -> Result<Vec<Problem>> {
         self.of_one_journal(Shared::problems)
+    }
+
+    fn close(&self) {
+        self.0.client.close();
     }
 }
 

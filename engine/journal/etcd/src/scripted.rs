@@ -59,6 +59,8 @@ pub(crate) struct ScriptedStore {
     pub is_full: bool,
     /// It answers no transaction.
     pub is_frozen: bool,
+    /// How many it has not answered.
+    pub frozen: usize,
     /// The revision that it was compacted at.
     pub compacted: i64,
 }
@@ -77,6 +79,7 @@ impl ScriptedMember {
             refused: 0,
             is_full: false,
             is_frozen: false,
+            frozen: 0,
             compacted: 0,
         };
         store.put("plinth/journal", format!("plinth journal, format 1, cluster {CLUSTER}").into());
@@ -227,7 +230,11 @@ async fn answer(
         let frames = tokio_stream::iter([Ok(Frame::data(framed(&created)))]).chain(tokio_stream::pending());
         return Ok(Response::new(StreamBody::new(frames).boxed()));
     }
-    if path == path::TXN && store.lock().is_frozen {
+    let is_frozen = |mut store: MutexGuard<'_, ScriptedStore>| {
+        store.frozen += usize::from(store.is_frozen);
+        store.is_frozen
+    };
+    if path == path::TXN && is_frozen(store.lock()) {
         std::future::pending::<()>().await;
     }
     let body = request.into_body().collect().await.unwrap().to_bytes().slice(5..);

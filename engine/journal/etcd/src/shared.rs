@@ -11,7 +11,7 @@ use plinth_etcd_wire::kv::{
 };
 use plinth_etcd_wire::watch::WatchCreateRequest;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Position, Result, Review, LAG};
+use plinth_journal::{Error, Founding, Position, Result, Review, Silence, LAG};
 
 use crate::call_error::CallError;
 use crate::client::{Client, Watch};
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub max_record_bytes: usize,
     /// None until etcd was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<KeyRevisions>>,
+    /// Keeps whoever looks for it from doing so one after the other.
+    pub silence: Silence,
     /// It was known once: it is founded no more, and its records are below this key, by create revision,
     /// where there were any.
     pub was_known: AtomicBool,
@@ -81,6 +83,7 @@ impl Shared {
             log: format!("{}/log", options.prefix).into(),
             max_record_bytes: options.max_record_bytes,
             known: Mutex::new(None),
+            silence: Silence::default(),
             was_known: AtomicBool::new(false),
             review: Review::default(),
             log_created: AtomicI64::new(0),

@@ -108,7 +108,7 @@ impl Tail for EtcdTail {
     fn leave(&mut self) -> Error {
         let (shared, lagging) = (&self.shared, self.watch.member);
         // It may have what there is, where the other one counts otherwise.
-        let is_outvoted = |other: &usize| shared.is_outvoted(*other, self.due, Some(lagging));
+        let is_outvoted = |other: &usize| shared.is_outvoted(*other, self.due);
         if let Some(other) = self.ended_by.filter(|other| *other != lagging).filter(is_outvoted) {
             shared.client.leave(other);
             let message =

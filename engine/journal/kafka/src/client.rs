@@ -66,6 +66,11 @@ impl Client {
         })
     }
 
+    /// Ends all calls, and makes later ones fail.
+    pub(crate) fn close(&self) {
+        self.security.close();
+    }
+
     /// Takes a topic for that of the journal.
     pub(crate) fn trust(&self, topic: TopicId) {
         *self.topic.lock() = Some(topic);

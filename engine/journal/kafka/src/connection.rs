@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,12 +26,16 @@ use crate::wire::{self, Authenticated};
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest time in which a broker takes a small request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Who waits for a broker looks so often whether the journal is closed.
+const CLOSED_CHECK: Duration = Duration::from_millis(100);
 /// Largest answer that is taken: a batch above what was asked for comes whole.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 /// A connection that was idle for longer is looked at before it is used: the broker may have ended it.
 const IDLE: Duration = Duration::from_secs(1);
 /// The first byte of a TLS record that is an alert.
 const TLS_ALERT: u8 = 21;
+
+const CLOSED: &str = "the journal is closed, as this replica ends";
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -78,6 +83,8 @@ impl CallError {
 pub(crate) struct Security {
     tls: Option<Arc<ClientConfig>>,
     user: Option<User>,
+    /// Nobody waits for an answer any more.
+    closed: Arc<AtomicBool>,
 }
 
 impl Security {
@@ -94,7 +101,12 @@ impl Security {
                           certificateAuthorityFile, or use SCRAM";
             return Err(refused(reason.to_owned()));
         }
-        Ok(Security { tls, user: options.user.clone() })
+        Ok(Security { tls, user: options.user.clone(), closed: Arc::default() })
+    }
+
+    /// Ends the calls on all connections, and makes no further one.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -178,6 +190,7 @@ pub(crate) struct Connection {
     used: Instant,
     /// When the broker wants to know again who this is.
     expires: Option<Instant>,
+    closed: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -187,6 +200,9 @@ impl Connection {
         security: &Security,
         timeout: Duration,
     ) -> Result<Connection, CallError> {
+        if security.closed.load(Ordering::Relaxed) {
+            return Err(CallError::NotMade(CLOSED.to_owned()));
+        }
         let deadline = Instant::now() + timeout;
         let socket = connect_socket(address, deadline).map_err(|error| failure(address, &error))?;
         let stream = match &security.tls {
@@ -203,7 +219,7 @@ impl Connection {
                 Stream::Tls(Box::new(StreamOwned::new(client, socket)))
             }
         };
-        let mut connection = Connection::over(address.to_owned(), stream);
+        let mut connection = Connection::over(address.to_owned(), stream, Arc::clone(&security.closed));
         connection.introduce(security, deadline).map_err(|error| match error {
             // Nothing that was sent so far changes anything.
             CallError::Unknown(message) => CallError::NotMade(message),
@@ -212,7 +228,7 @@ impl Connection {
         Ok(connection)
     }
 
-    fn over(address: String, stream: Stream) -> Connection {
+    fn over(address: String, stream: Stream, closed: Arc<AtomicBool>) -> Connection {
         Connection {
             address,
             stream,
@@ -223,6 +239,7 @@ impl Connection {
             filled: 0,
             used: Instant::now(),
             expires: None,
+            closed,
         }
     }
 
@@ -351,7 +368,7 @@ impl Connection {
     /// Sends what is left of the call; whether that was all by `deadline`.
     pub(crate) fn send_rest(&mut self, deadline: Instant) -> Result<bool, CallError> {
         loop {
-            let wait = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let wait = self.wait_until(deadline)?;
             let sent = self.stream.socket().set_write_timeout(Some(wait)).and_then(|()| {
                 match self.output.is_empty() {
                     true => self.stream.flush().map(|()| None),
@@ -382,8 +399,7 @@ impl Connection {
             if self.filled == expected && expected > 4 {
                 return self.take().map(Some);
             }
-            let wait = deadline.saturating_duration_since(Instant::now());
-            let wait = wait.max(Duration::from_millis(1));
+            let wait = self.wait_until(deadline)?;
             self.stream
                 .socket()
                 .set_read_timeout(Some(wait))
@@ -404,6 +420,15 @@ impl Connection {
                 Err(error) => return Err(failure(&self.address, &error)),
             }
         }
+    }
+
+    /// How long the socket is waited for.
+    fn wait_until(&self, deadline: Instant) -> Result<Duration, CallError> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(CallError::Unknown(CLOSED.to_owned()));
+        }
+        let wait = deadline.saturating_duration_since(Instant::now());
+        Ok(wait.clamp(Duration::from_millis(1), CLOSED_CHECK))
     }
 
     /// Bytes of the answer with its length, as far as that is known.
@@ -522,7 +547,7 @@ mod tests {
         let address = listener.local_addr().unwrap().to_string();
         let stream = Stream::Plain(connect_socket(&address, Instant::now() + CONNECT_TIMEOUT).unwrap());
         let (mut broker, _) = listener.accept().unwrap();
-        let mut connection = Connection::over(address, stream);
+        let mut connection = Connection::over(address, stream, Arc::default());
         let body: Vec<u8> = (0..BYTES).map(|n| (n % 251) as u8).collect();
         connection.begin(wire::PRODUCE, &body);
         let frame = connection.output.clone();

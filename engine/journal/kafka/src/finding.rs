@@ -2,16 +2,12 @@
 //! it as it was once.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use plinth_journal::{Error, Founding, Opinion, Result};
 
 use crate::codec::TopicId;
 use crate::shared::{LeaderState, Shared, Topic};
 use crate::wire::View;
-
-/// A look for the journal that took as long and failed is repeated after as long.
-const PAUSE: Duration = Duration::from_secs(1);
 
 impl Shared {
     /// The topic, once it is known to be this journal's.
@@ -20,29 +16,11 @@ impl Shared {
             let mut known = self.known.lock();
             match *known {
                 Some(topic) => topic,
-                None => *known.insert(self.find_again()?),
+                None => *known.insert(self.silence.look(|| self.find())?),
             }
         };
         self.review(&found)?;
         Ok(found)
-    }
-
-    /// Looks for the journal, unless nobody has answered just now: a start makes several calls, and so does
-    /// each thread of a replica, one after the other. Who waits for another one's look has waited enough.
-    fn find_again(&self) -> Result<Topic> {
-        let mut silence = self.silence.lock();
-        if let Some((_, error)) = silence.as_ref().filter(|(failed, _)| failed.elapsed() < PAUSE) {
-            return Err(error.clone());
-        }
-        let started = Instant::now();
-        let found = self.find();
-        *silence = match &found {
-            Err(error) if error.is_transient() && started.elapsed() >= PAUSE => {
-                Some((Instant::now(), error.clone()))
-            }
-            _ => None,
-        };
-        found
     }
 
     /// Asks the addresses of the URL again where too few of them had answered when the topic was found: they
@@ -142,6 +120,7 @@ impl Shared {
 mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
+    use std::time::Duration;
 
     use plinth_journal::record::ClusterId;
     use plinth_journal::{Position, Reader as _, TailReader};
@@ -273,19 +252,17 @@ mod tests {
         let shared = Shared::of_test(&addresses, "topic", ClusterId([1; 16]), Founding::Forbidden);
         let error = shared.known().unwrap_err();
         assert!(error.is_transient() && accepted() > 0, "{error}");
-        let silent = shared.silence.lock().take().unwrap();
-        assert_eq!(silent.1, error);
-        // As if it was just now, however slow this machine is.
-        *shared.silence.lock() = Some((Instant::now() + Duration::from_secs(3600), error.clone()));
+        assert_eq!(shared.silence.error().as_ref(), Some(&error));
+        shared.silence.prolong();
         for _ in 0..3 {
             assert_eq!(shared.known(), Err(error.clone()));
         }
         assert_eq!(accepted(), 0);
-        *shared.silence.lock() = None;
+        shared.silence.end();
         assert!(shared.known().is_err() && accepted() > 0);
         // One that ends the connections is asked at once again.
-        *shared.silence.lock() = None;
+        shared.silence.end();
         drop(frozen);
-        assert!(shared.known().is_err() && shared.silence.lock().is_none());
+        assert!(shared.known().is_err() && shared.silence.error().is_none());
     }
 }

@@ -39,6 +39,8 @@ impl KafkaJournal {
     pub fn connect(options: &KafkaOptions, cluster: ClusterId, founding: Founding) -> Result<KafkaJournal> {
         let shared = Shared::new(options, cluster, founding)?;
         match shared.known() {
+            // At the start, a mistake of whoever configured it.
+            Err(Error::Denied { message }) => Err(Error::Refused { message }),
             Err(error) if !error.is_transient() => Err(error),
             _ => Ok(KafkaJournal(Arc::new(shared))),
         }
@@ -106,6 +108,10 @@ impl Journal for KafkaJournal {
 
     fn problems(&self) -> Result<Vec<Problem>> {
         self.of_one_journal(|shared| shared.problems(&shared.known()?))
+    }
+
+    fn close(&self) {
+        self.0.client.close();
     }
 }
 
@@ -224,6 +230,63 @@ mod tests {
             assert_eq!(journal.end(), Ok(Position::new(4)), "{name}");
             assert_eq!(journal.given_up(), 1, "{name}");
         }
+    }
+
+    /// Nobody gives the right by waiting for it.
+    #[test]
+    fn a_user_without_a_right_is_refused_at_the_start() {
+        let broker = ScriptedBroker::start();
+        let addresses = [broker.address.clone()];
+        let settings = settings_of_new(1, KafkaOptions::DEFAULT_MAX_RECORD_BYTES);
+        let options = KafkaOptions::parse(&format!("kafka://{}/topic", broker.address)).unwrap();
+        let (read, write, describe) = (1 << 3, 1 << 4, 1 << 8);
+        let connect = |rights: i32, listed: Vec<u8>| {
+            broker.answers(vec![
+                (wire::METADATA, scripted::metadata_with(rights, &addresses, &[7; 16], (1, 7), &[1])),
+                (wire::DESCRIBE_CONFIGS, scripted::settings(&settings)),
+                (wire::LIST_OFFSETS, listed),
+            ]);
+            KafkaJournal::connect(&options, CLUSTER, Founding::Forbidden).map(drop)
+        };
+        let is_refused = |connected: Result<()>, right: &str| match connected {
+            Err(Error::Refused { message }) => assert!(message.contains(right), "{message}"),
+            outcome => panic!("{right}: {outcome:?}"),
+        };
+        is_refused(connect(write | describe, scripted::listed(4)), "no right to READ topic \"topic\"");
+        is_refused(connect(read | describe, scripted::listed(4)), "no right to WRITE topic \"topic\"");
+        let denied = scripted::not_listed(code::TOPIC_AUTHORIZATION_FAILED);
+        is_refused(connect(read | write | describe, denied.clone()), "give the user READ, WRITE");
+        // A broker that reports no rights is believed, and the call itself shows it.
+        for unknown in [0, i32::MIN] {
+            is_refused(connect(unknown, denied.clone()), "give the user READ, WRITE");
+        }
+        is_refused(connect(read | write | describe, scripted::listed(0)), "topic \"topic\" is empty");
+    }
+
+    /// A call may wait for a minute, where its record is large.
+    #[test]
+    fn a_journal_that_is_closed_waits_for_no_answer() {
+        let brokers: Vec<ScriptedBroker> = (0..3).map(|_| ScriptedBroker::start()).collect();
+        let addresses: Vec<String> = brokers.iter().map(|broker| broker.address.clone()).collect();
+        brokers.iter().for_each(|broker| broker.answers(answers(&addresses, 7, (1, 7))));
+        let shared = Shared::of_test(&addresses, "topic", CLUSTER, Founding::Forbidden);
+        let journal = KafkaJournal(Arc::new(shared));
+        assert_eq!(journal.end(), Ok(Position::new(4)));
+        // No append is ever answered.
+        std::thread::scope(|threads| {
+            let appending = threads.spawn(|| journal.append("a record".into()));
+            let mut reader = journal.read(Position::new(5)).unwrap();
+            assert_eq!(reader.next(Duration::from_millis(10)), Ok(None));
+            journal.close();
+            let is_closed = |error: Option<Error>| {
+                let error = error.unwrap();
+                assert!(error.is_transient() && error.to_string().contains("closed"), "{error}");
+            };
+            is_closed(reader.next(Duration::from_secs(3600)).err());
+            is_closed(appending.join().unwrap().err());
+            is_closed(journal.end().err());
+            is_closed(journal.read(Position::new(5)).err());
+        });
     }
 
     /// Kafka was put back to an old copy, in which the partition had an earlier leader.

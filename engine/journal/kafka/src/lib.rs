@@ -35,6 +35,7 @@ mod leader;
 mod options;
 mod records;
 mod registered;
+mod rights;
 mod scram;
 #[cfg(test)]
 mod scripted;

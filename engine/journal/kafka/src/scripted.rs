@@ -94,8 +94,19 @@ fn versions() -> Vec<u8> {
     out.0
 }
 
-/// What a broker knows of the topic: brokers are numbered from one on.
+/// What a broker knows of the topic, of whose user it reports no rights: brokers are numbered from one on.
 pub(crate) fn metadata(
+    addresses: &[String],
+    topic: &TopicId,
+    leads: (i32, i32),
+    replicas: &[i32],
+) -> Vec<u8> {
+    metadata_with(0, addresses, topic, leads, replicas)
+}
+
+/// The same with rights of the user.
+pub(crate) fn metadata_with(
+    rights: i32,
     addresses: &[String],
     topic: &TopicId,
     (leader, epoch): (i32, i32),
@@ -116,7 +127,7 @@ pub(crate) fn metadata(
         brokers.iter().for_each(|broker| out.i32(*broker));
     }
     out.tags();
-    end_of_metadata(out)
+    end_of_metadata(out, rights)
 }
 
 /// What a broker answers that knows no topic of the name.
@@ -127,7 +138,7 @@ pub(crate) fn no_topic(addresses: &[String]) -> Vec<u8> {
     out.topic_id(&[0; 16]);
     out.bool(false);
     out.length(0);
-    end_of_metadata(out)
+    end_of_metadata(out, 0)
 }
 
 fn beginning_of_metadata(addresses: &[String]) -> Encoder {
@@ -148,8 +159,8 @@ fn beginning_of_metadata(addresses: &[String]) -> Encoder {
     out
 }
 
-fn end_of_metadata(mut out: Encoder) -> Vec<u8> {
-    out.i32(0);
+fn end_of_metadata(mut out: Encoder, rights: i32) -> Vec<u8> {
+    out.i32(rights);
     out.tags();
     out.tags();
     out.0
@@ -240,13 +251,22 @@ pub(crate) fn settings(values: &[(&str, String)]) -> Vec<u8> {
 
 /// The offset that a broker reports as the end.
 pub(crate) fn listed(offset: i64) -> Vec<u8> {
+    listed_with(code::NONE, offset)
+}
+
+/// The error that it reports in its place.
+pub(crate) fn not_listed(error: i16) -> Vec<u8> {
+    listed_with(error, -1)
+}
+
+fn listed_with(error: i16, offset: i64) -> Vec<u8> {
     let mut out = Encoder::default();
     out.i32(0);
     out.length(1);
     out.string("topic");
     out.length(1);
     out.i32(0);
-    out.i16(code::NONE);
+    out.i16(error);
     out.i64(-1);
     out.i64(offset);
     out.i32(7);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use plinth_journal::record::ClusterId;
-use plinth_journal::{Error, Founding, Position, Result, Review};
+use plinth_journal::{Founding, Position, Result, Review, Silence};
 
 use crate::client::Client;
 use crate::codec::TopicId;
@@ -26,8 +26,8 @@ pub(crate) struct Shared {
     pub leader: Mutex<LeaderState>,
     /// None until Kafka was found to hold this journal. Held while that is found out.
     pub known: Mutex<Option<Topic>>,
-    /// When a look for it failed last that took long, and why.
-    pub silence: Mutex<Option<(Instant, Error)>>,
+    /// Keeps whoever looks for it from doing so one after the other.
+    pub silence: Silence,
     /// What the addresses of the URL have reported of it.
     pub review: Review,
     /// A record that a broker has damaged, or lacks.
@@ -51,7 +51,7 @@ impl Shared {
             key: records::key(cluster),
             leader: Mutex::default(),
             known: Mutex::new(None),
-            silence: Mutex::new(None),
+            silence: Silence::default(),
             review: Review::default(),
             suspect_record: Mutex::new(None),
             trimmed: Mutex::new(None),

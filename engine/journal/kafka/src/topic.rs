@@ -187,6 +187,7 @@ impl Shared {
                  could; create the topic with a replication factor of {wanted}"
             ));
         }
+        self.check_rights(view)?;
         let settings = self.settings(view)?;
         let min_in_sync = check_settings(&settings, replicas, self.max_record_bytes).map_err(|problem| {
             Error::Refused { message: format!("topic {name:?} cannot hold a journal: {problem}") }

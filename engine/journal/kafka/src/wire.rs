@@ -234,13 +234,22 @@ impl ListedOffset {
 }
 
 pub(crate) fn metadata(topic: &str) -> Vec<u8> {
+    metadata_of(topic, false)
+}
+
+/// The same with what this user may do.
+pub(crate) fn metadata_with_rights(topic: &str) -> Vec<u8> {
+    metadata_of(topic, true)
+}
+
+fn metadata_of(topic: &str, with_rights: bool) -> Vec<u8> {
     let mut out = Encoder::default();
     out.length(1);
     out.topic_id(&[0; 16]);
     out.string(topic);
     out.tags();
     out.bool(false); // the topic is not created by the way
-    out.bool(false);
+    out.bool(with_rights);
     out.tags();
     out.0
 }
@@ -254,6 +263,8 @@ pub(crate) struct View {
     pub error: i16,
     pub topic: TopicId,
     pub partitions: Vec<PartitionView>,
+    /// What this user may do, as [`rights::missing`](crate::rights::missing) reads it.
+    pub rights: i32,
 }
 
 /// What a broker knows of a partition.
@@ -298,12 +309,12 @@ impl View {
                 partition.tags()?;
                 Ok(PartitionView { number, leader, leader_epoch, replicas })
             })?;
-            topic.i32()?; // operations
+            let rights = topic.i32()?;
             topic.tags()?;
-            Ok((error, id, partitions))
+            Ok((error, id, partitions, rights))
         })?;
-        let (error, topic, partitions) = topics.into_iter().next().ok_or(Malformed)?;
-        Ok(View { brokers, error, topic, partitions })
+        let (error, topic, partitions, rights) = topics.into_iter().next().ok_or(Malformed)?;
+        Ok(View { brokers, error, topic, partitions, rights })
     }
 
     /// The partition of the journal.

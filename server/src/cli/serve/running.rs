@@ -110,6 +110,9 @@ impl Running {
             };
             if let Err(error) = left.await {
                 tracing::debug!(%error, "the end of this replica could not be recorded");
+                // Requests in progress that wait for the journal would be waited for.
+                let engine = store.engine().clone();
+                drop(tokio::task::spawn_blocking(move || engine.leave_journal()));
             }
         }
         // Fails if the listener has ended already.
