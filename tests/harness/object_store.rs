@@ -103,6 +103,8 @@ pub enum Misbehavior {
     EndlessError,
     /// Parts of objects are longer than was asked for.
     LongParts,
+    /// Parts of objects do not go on after their first half.
+    HalfParts,
     /// Objects are replaced before their first part is read.
     Replace,
     /// Objects are deleted before their first part is read.
@@ -429,7 +431,16 @@ impl State {
                 if *self.misbehavior.lock() == Some(Misbehavior::LongParts) {
                     part = [&part[..], b"more"].concat().into();
                 }
+                let length_of_part = part.len();
+                let is_half = *self.misbehavior.lock() == Some(Misbehavior::HalfParts);
+                if is_half {
+                    part.truncate(length_of_part / 2);
+                }
                 let mut found = answer(StatusCode::PARTIAL_CONTENT, part);
+                if is_half {
+                    // The client waits for the rest.
+                    found.headers_mut().insert(CONTENT_LENGTH, length_of_part.into());
+                }
                 let shown = format!("bytes {first}-{last}/{length}").parse().expect("a value");
                 found.headers_mut().insert(CONTENT_RANGE, shown);
                 found

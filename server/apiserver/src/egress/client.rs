@@ -34,6 +34,9 @@ pub enum CallError {
     /// The answer was cut off, or is longer than allowed.
     #[error("the answer is longer than {0} bytes or broke off")]
     Answer(usize),
+    /// The answer has begun, and does not go on.
+    #[error("the answer broke off: nothing was received for {} seconds", .0.as_secs())]
+    Stalled(Duration),
     /// An error status and the beginning of its text.
     #[error("the server answered {0}: {1}")]
     Refused(StatusCode, String),
@@ -43,7 +46,7 @@ impl CallError {
     /// Whether a retry may succeed (k8s.io/apiserver `pkg/util/webhook`, `DefaultShouldRetry`).
     pub(crate) fn is_retryable(&self) -> bool {
         match self {
-            CallError::Connect(_) | CallError::Http(_) | CallError::Answer(_) => true,
+            CallError::Connect(_) | CallError::Http(_) | CallError::Answer(_) | CallError::Stalled(_) => true,
             CallError::Timeout => false,
             CallError::Refused(status, _) => status.as_u16() == 429 || status.is_server_error(),
         }

@@ -26,9 +26,13 @@ use super::settings::SettingsError;
 /// Bytes of each part that is sent or read, but for the last.
 pub(super) const PART: usize = 8 << 20;
 /// Time limit of a request, from connecting to the last byte of its response: a part at 64 KiB/s.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(128);
+const TIMEOUT: Duration = Duration::from_secs(128);
 /// Time limit of connecting, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence in the middle of a response.
+const SILENCE: Duration = Duration::from_secs(15);
+/// How long after its beginning a request is sent again: once where a response was silent.
+pub(super) const RETRY_TIMEOUT: Duration = Duration::from_secs(2 * SILENCE.as_secs());
 /// Longest response to what reads: a part, or a page of a list.
 const MAX_RESPONSE: usize = PART + (1 << 20);
 /// Longest response to what writes. The identifier of an upload is in one; it becomes part of URLs, with
@@ -66,8 +70,22 @@ impl Connector {
         if !parts.status.is_success() {
             return Ok((parts, beginning(body).await));
         }
-        let body = Limited::new(body, most).collect().await;
-        Ok((parts, body.map_err(|_| CallError::Answer(most))?.to_bytes()))
+        Ok((parts, whole(body, most).await?))
+    }
+}
+
+/// A response of `most` bytes at most.
+async fn whole(body: Incoming, most: usize) -> Result<Bytes, CallError> {
+    let (mut body, mut bytes) = (Limited::new(body, most), BytesMut::new());
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        match frame.map_err(|_| CallError::Stalled(SILENCE))? {
+            None => return Ok(bytes.freeze()),
+            Some(frame) => {
+                let frame = frame.map_err(|_| CallError::Answer(most))?;
+                bytes.extend_from_slice(frame.data_ref().map(Bytes::as_ref).unwrap_or_default());
+            }
+        }
     }
 }
 

@@ -8,8 +8,9 @@
 //! | `settings` | credentials, region and endpoint, from where AWS' own tools have them |
 //! | `upload` | an object from a writer, in parts |
 //!
-//! Requests that fail for a moment are sent again, a few times. Memory is a few parts, whatever the length of
-//! an archive and whatever the store sends. Where a server stops, what it waits for is abandoned.
+//! Requests that fail for a moment are sent again, a few times and within half a minute. Memory is a few
+//! parts, whatever the length of an archive and whatever the store sends. Where a server stops, what it waits
+//! for is abandoned.
 
 mod http;
 mod list;
@@ -139,7 +140,7 @@ pub enum BucketError {
 /// The client of a bucket, and the URL of the store if it is not AWS'.
 pub(super) fn client(url: &BucketUrl) -> Result<(AmazonS3, Option<String>), BucketError> {
     let settings = settings::of_environment(|name| std::env::var_os(name))?;
-    let retry = RetryConfig { max_retries: 3, retry_timeout: http::TIMEOUT, ..RetryConfig::default() };
+    let retry = RetryConfig { max_retries: 3, retry_timeout: http::RETRY_TIMEOUT, ..RetryConfig::default() };
     let connector = http::Connector::new(settings.authorities.as_deref())?;
     let builder = settings.builder().with_bucket_name(&url.bucket);
     let store = builder.with_retry(retry).with_http_connector(connector).build();
