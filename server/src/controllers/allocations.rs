@@ -77,7 +77,7 @@ impl Reconciler for Allocations {
     async fn changed(&self, events: &[Arc<Event>]) -> Result<Vec<Self::Key>, ApiError> {
         let cx = services(&self.server)?;
         let deleted = events.iter().filter(|event| event.is_delete());
-        let owner = |event: &Arc<Event>| service::owner_of(&cx, event.previous.clone()?);
+        let owner = |event: &Arc<Event>| service::owner_of(&cx.server.store, event.previous.clone()?);
         Ok(deleted.filter_map(owner).collect())
     }
 

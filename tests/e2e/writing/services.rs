@@ -106,6 +106,36 @@ async fn cluster_addresses_come_from_the_service_cidrs_that_are_ready() {
     assert_eq!((kept.code, &kept.body["spec"]["clusterIP"]), (200, &given), "{}", kept.body);
 }
 
+/// Whoever asks for a port looks who holds it while that Service is created or deleted.
+#[tokio::test]
+async fn a_port_of_services_that_come_and_go_is_held_by_one_of_them() {
+    let root = tempfile::tempdir().expect("directory");
+    let server = start_ready(&launch(), root.path(), &[]).await;
+    let client = client_of(&server.kubeconfig()).await;
+    let path = format!("/api/v1/namespaces/{}/services", namespace(&client, "churn").await);
+    let churn = (0..8).map(|number| {
+        let (client, path) = (&client, &path);
+        async move {
+            let mut created = 0;
+            for _ in 0..150 {
+                let service = json!({
+                    "metadata": { "name": format!("s-{number}") },
+                    "spec": { "type": "NodePort", "ports": [{ "port": 1, "nodePort": 30_007 }] },
+                });
+                if send(client, "POST", path, &service).await.code == 201 {
+                    created += 1;
+                    send(client, "DELETE", &format!("{path}/s-{number}"), &Value::Null).await;
+                }
+            }
+            created
+        }
+    });
+    let created: usize = futures::future::join_all(churn).await.into_iter().sum();
+    assert!(created > 0);
+    let log = server.log().tail(100);
+    assert!(!log.contains("a Service that does not hold it"), "{log}");
+}
+
 #[tokio::test]
 async fn another_range_of_addresses_is_reported() {
     let root = tempfile::tempdir().expect("directory");

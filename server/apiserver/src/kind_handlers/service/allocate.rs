@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use ipnet::IpNet;
 use plinth_codec::{json, tree, Value};
-use plinth_engine::{At, Condition, Record, Transaction};
+use plinth_engine::{At, Condition, Engine, Record, Transaction};
 
 use super::networks::networks;
 use crate::context::{Context, TransactionParts};
@@ -25,7 +25,7 @@ use plinth_kinds::service_addresses as service;
 use plinth_kinds::service_families::set_families;
 use plinth_kinds::service_ranges::nth;
 use plinth_registry::{object_key, prefix_range, resource_prefix};
-use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Stored};
+use plinth_storage::{decode_object, encode_object, unchanged, Fetched, Store, Stored};
 
 /// Where the keys of node ports are.
 const NODE_PORT_PREFIX: &str = "allocations/nodeports/";
@@ -198,17 +198,32 @@ enum Holder {
 
 /// Who holds an address or port that `requester` asks for and does not hold as far as its object shows.
 async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<Holder, ApiError> {
-    let wanted = key.clone();
-    let record = cx.server.store.read(move |engine| engine.get(&wanted, At::Latest)).await?;
-    let Some(record) = record else { return Ok(Holder::None(vec![Condition::Absent(key.into())])) };
-    let mut conditions = vec![unchanged(&record)];
-    let Some((namespace, name)) = owner_of(cx, record) else { return Ok(Holder::Other) };
+    let (wanted, store) = (key.clone(), cx.server.store.clone());
+    // At one revision: a Service is created and deleted together with what it holds.
+    let look = move |engine: &Engine| {
+        let state = engine.snapshot(At::Latest)?;
+        let Some(record) = state.get(&wanted)? else { return Ok(None) };
+        let condition = unchanged(&record);
+        let owner = match owner_of(&store, record) {
+            None => None,
+            Some((namespace, name)) => {
+                let service = object_key(&resource_prefix("", "services"), &namespace, &name);
+                let is_there = state.get(&service)?.is_some();
+                Some((namespace, name, service, is_there))
+            }
+        };
+        Ok(Some((condition, owner)))
+    };
+    let Some((condition, owner)) = cx.server.store.read(look).await? else {
+        return Ok(Holder::None(vec![Condition::Absent(key.into())]));
+    };
+    let mut conditions = vec![condition];
+    let Some((namespace, name, service, is_there)) = owner else { return Ok(Holder::Other) };
     let is_requester = [("namespace", &namespace), ("name", &name)]
         .into_iter()
         .all(|(field, text)| metadata_text(requester.new, field) == text);
     if requester.old.is_none() || !is_requester {
-        let service = object_key(&resource_prefix("", "services"), &namespace, &name);
-        if is_taken(cx, service.clone()).await? {
+        if is_there {
             return Ok(Holder::Other);
         }
         conditions.push(Condition::Absent(service.into()));
@@ -224,12 +239,12 @@ async fn holder(cx: &Context, key: Vec<u8>, requester: Requester<'_>) -> Result<
 
 /// Namespace and name of the Service that a record of an address or port names; none where it names no
 /// Service or cannot be read.
-pub fn owner_of(cx: &Context, record: Record) -> Option<(String, String)> {
+pub fn owner_of(store: &Store, record: Record) -> Option<(String, String)> {
     if record.key.starts_with(NODE_PORT_PREFIX.as_bytes()) {
         let (namespace, name) = std::str::from_utf8(&record.value).ok()?.split_once('/')?;
         return Some((namespace.to_owned(), name.to_owned()));
     }
-    let fetched = cx.server.store.fetched(record).ok()?;
+    let fetched = store.fetched(record).ok()?;
     let object = json::parse(Stored::parse(&fetched.value).ok()?.body()).ok()?;
     let parent = |field: &str| object.str_at(&["spec", "parentRef", field]).unwrap_or_default().to_owned();
     let is_service = parent("group").is_empty() && parent("resource") == "services";
