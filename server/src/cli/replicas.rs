@@ -1,12 +1,15 @@
-//! `plinth replicas`: lists the replicas of a cluster, or removes one that is gone.
+//! `plinth replicas`: lists the replicas of a cluster, compares them, or removes one that is gone.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use hyper::Method;
+use serde::Deserialize;
 
 use crate::client::{ClientError, ServerClient};
-use crate::members::Member;
+use crate::members::{self, Member};
 
 /// Path of the list.
 const REPLICAS_PATH: &str = "/plinth/replicas";
@@ -14,7 +17,7 @@ const REPLICAS_PATH: &str = "/plinth/replicas";
 /// Options of `plinth replicas`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  plinth replicas --kubeconfig ./data/admin.kubeconfig\n  plinth replicas --kubeconfig ./data/admin.kubeconfig --remove 1234"
+    after_help = "Examples:\n  plinth replicas --kubeconfig ./data/admin.kubeconfig\n  plinth replicas --kubeconfig ./data/admin.kubeconfig --compare\n  plinth replicas --kubeconfig ./data/admin.kubeconfig --remove 1234"
 )]
 pub struct ReplicasOptions {
     /// Kubeconfig for a running replica
@@ -22,8 +25,14 @@ pub struct ReplicasOptions {
     pub kubeconfig: PathBuf,
     /// Id of a replica that is gone: removes it from the list, and the journal is not kept for it
     #[arg(long, value_name = "ID")]
-    pub remove: Option<u16>,
+    pub remove: Option<u64>,
+    /// Wait until each replica that has not stopped has recorded its hash at one position, and compare them
+    #[arg(long, conflicts_with = "remove")]
+    pub compare: bool,
 }
+
+/// Pause between two looks at the list.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The replicas cannot be listed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +42,10 @@ pub enum ReplicasError {
     Client(#[from] ClientError),
     #[error("the list of replicas cannot be read: {0}")]
     Decode(#[from] serde_json::Error),
+    #[error("the replicas differ at position {0}: the hashes above should be equal\nSee \"A replica that has come to another state\" in docs/replication.md")]
+    Differ(u64),
+    #[error("replica {id} has not recorded its hash at position {position}, and is compared with no other one\nWait until it is up and has a lag of 0, or remove it from the list if it is gone")]
+    NotCompared { id: u16, position: u64 },
 }
 
 /// Removes the replica, or prints a line for each.
@@ -46,9 +59,10 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
         println!("replica {id} removed");
         return Ok(());
     }
-    let mut text = Vec::new();
-    server.get(REPLICAS_PATH, &mut text)?;
-    let members: Vec<Member> = serde_json::from_slice(&text)?;
+    if options.compare {
+        return compare(&server);
+    }
+    let members = list(&server)?;
     let newest = members.iter().map(|member| member.applied).max().unwrap_or(0);
     println!(
         "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}SEEN",
@@ -68,4 +82,55 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
         );
     }
     Ok(())
+}
+
+fn list(server: &ServerClient) -> Result<Vec<Member>, ReplicasError> {
+    let mut text = Vec::new();
+    server.get(REPLICAS_PATH, &mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
+/// The position that replicas are compared at.
+#[derive(Deserialize)]
+struct Comparison {
+    position: u64,
+}
+
+/// Compares all replicas that have not stopped at one position, which a server that lists them chooses.
+fn compare(server: &ServerClient) -> Result<(), ReplicasError> {
+    let mut text = Vec::new();
+    server.call(Method::POST, REPLICAS_PATH, "", &mut text)?;
+    let Comparison { position } = serde_json::from_slice(&text)?;
+    let deadline = Instant::now() + members::NOTICED_WITHIN;
+    let hash_of = |member: &Member| {
+        let compared = member.compared.clone().filter(|compared| compared.position == position);
+        compared.and_then(|compared| compared.hash)
+    };
+    let (members, missing) = loop {
+        let mut members = list(server)?;
+        members.retain(|member| !member.stopped);
+        let missing = members.iter().find(|member| hash_of(member).is_none()).map(|member| member.id);
+        if missing.is_none() || Instant::now() >= deadline {
+            break (members, missing);
+        }
+        std::thread::park_timeout(LOOK_INTERVAL);
+    };
+    println!("{:<8}{:<24}{:>12}  HASH", "REPLICA", "ADDRESS", "POSITION");
+    let mut hashes = BTreeSet::new();
+    for member in &members {
+        let hash = hash_of(member);
+        let shown = hash.as_deref().unwrap_or("-");
+        println!("{:<8}{:<24}{position:>12}  {shown}", member.id, member.address.to_string());
+        hashes.extend(hash);
+    }
+    if hashes.len() > 1 {
+        return Err(ReplicasError::Differ(position));
+    }
+    match missing {
+        Some(id) => Err(ReplicasError::NotCompared { id, position }),
+        None => {
+            println!("{} replicas have the same state at position {position}", members.len());
+            Ok(())
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! | `replicas/members/ID` | [`Member`] | when the replica is removed |
 //! | `replicas/live/ID` | the same | some seconds after it was last renewed, or when the replica stops |
 //! | `replicas/kept/NAME` | a position: what follows it is kept for a checkpoint | after a while |
+//! | `replicas/compared` | a position: each replica records its hash there | after a while |
 //!
 //! No API shows these keys. They are written like objects, through the journal, so every replica knows the
 //! same.
@@ -29,15 +30,16 @@ use plinth_journal::Position;
 use plinth_registry::prefix_range;
 use plinth_storage::{unchanged, Store};
 
-pub use self::member::Member;
+pub use self::member::{ComparedHash, Member, SharedFlags};
 
-use self::member::now_ms;
+use self::member::{now_ms, FlagDifference};
 use self::needs::{Needs, KEPT_FOR};
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
 
 const MEMBERS: &str = "replicas/members/";
 const LIVE: &str = "replicas/live/";
 const KEPT: &str = "replicas/kept/";
+const COMPARED: &str = "replicas/compared";
 
 /// Interval at which a replica renews its record.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -47,6 +49,9 @@ pub const NOTICED_WITHIN: Duration = Duration::from_secs(16);
 /// A replica that has not renewed its record for this long is not live: upstream's time for the endpoints of
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
+
+/// How long replicas record their hash at the position that they are compared at.
+const COMPARED_FOR: Duration = Duration::from_secs(60);
 
 /// The membership of this server.
 pub struct Membership {
@@ -58,18 +63,25 @@ pub struct Membership {
     pub address: SocketAddr,
     /// The data directory.
     pub dir: PathBuf,
+    /// Flags that have to be those of the others.
+    pub flags: SharedFlags,
 }
 
 impl Membership {
     /// Renews the record of this replica, and trims the journal behind all of them, until the server stops.
     pub fn start(self) {
         let server = self.server.clone();
-        let (needs, is_warned) = (Mutex::default(), AtomicBool::new(false));
-        reconciler::spawn(&server, Renewal { membership: self, needs, is_warned });
+        let (needs, is_warned, differing) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        reconciler::spawn(&server, Renewal { membership: self, needs, is_warned, differing });
     }
 
     /// Takes and returns whether it was warned that the journal cannot be trimmed.
-    async fn round(&self, needs: &Mutex<Needs>, is_warned: bool) -> Result<bool, ApiError> {
+    async fn round(
+        &self,
+        needs: &Mutex<Needs>,
+        differing: &Mutex<BTreeSet<FlagDifference>>,
+        is_warned: bool,
+    ) -> Result<bool, ApiError> {
         let store = &self.server.store;
         let Some(status) = store.engine().replica_status() else { return Ok(is_warned) };
         let synced = store.read(Engine::sync_applied).await?;
@@ -84,6 +96,8 @@ impl Membership {
             hash: status.hash.to_string(),
             renewed_ms: now_ms(),
             stopped: false,
+            flags: self.flags.clone(),
+            compared: self.compared().await?,
         };
         let value = serde_json::to_vec(&member).map_err(ApiError::internal)?;
         let transaction = Transaction::new().put(key_of(MEMBERS, self.id), value.clone()).put_expiring(
@@ -106,6 +120,7 @@ impl Membership {
             needs.before(&live, now)
         };
         self.remember(&members).await;
+        self.compare_flags(&live, &mut differing.lock());
         if let Some(level) = raised_level(&members, status.level, record::VERSION) {
             tracing::warn!(level, "all replicas were upgraded; the level of the cluster is raised, and earlier versions cannot join any more");
             store.engine().raise_level(level).await?;
@@ -130,6 +145,32 @@ impl Membership {
 }
 
 impl Membership {
+    /// The hash of this replica where they are to be compared.
+    async fn compared(&self) -> Result<Option<ComparedHash>, ApiError> {
+        let Some(record) = newest(&self.server.store, COMPARED.into()).await? else { return Ok(None) };
+        let position: u64 = serde_json::from_slice(&record.value)
+            .map_err(|error| ApiError::internal(format!("position of a comparison: {error}")))?;
+        let hash = self.server.store.engine().hash_at(Position::new(position));
+        Ok(Some(ComparedHash { position, hash: hash.map(|hash| hash.to_string()) }))
+    }
+
+    /// Warns of flags of others that differ, once for each difference.
+    fn compare_flags(&self, live: &[Member], warned: &mut BTreeSet<FlagDifference>) {
+        let others = live.iter().filter(|member| member.id != self.id.0);
+        let found: BTreeSet<FlagDifference> =
+            others.flat_map(|member| self.flags.differences(member)).collect();
+        for FlagDifference { replica, flag, own, other } in found.difference(warned) {
+            tracing::warn!(
+                flag,
+                own,
+                other,
+                replica,
+                "another replica has another value of a flag that acts on all: start all with the same"
+            );
+        }
+        *warned = found;
+    }
+
     /// Notes where the others are. Failures are for the next round, or for whoever needs it.
     async fn remember(&self, members: &[Member]) {
         let others = members.iter().filter(|member| member.id != self.id.0 && member.address != self.address);
@@ -149,6 +190,8 @@ struct Renewal {
     needs: Mutex<Needs>,
     /// Whether it was warned that the journal cannot be trimmed.
     is_warned: AtomicBool,
+    /// Flags of others that it was warned of.
+    differing: Mutex<BTreeSet<FlagDifference>>,
 }
 
 impl Reconciler for Renewal {
@@ -164,7 +207,8 @@ impl Reconciler for Renewal {
     }
 
     async fn reconcile(&self, (): ()) -> Result<Action, ApiError> {
-        let is_warned = self.membership.round(&self.needs, self.is_warned.load(Ordering::Relaxed)).await?;
+        let is_warned = self.is_warned.load(Ordering::Relaxed);
+        let is_warned = self.membership.round(&self.needs, &self.differing, is_warned).await?;
         self.is_warned.store(is_warned, Ordering::Relaxed);
         Ok(Action::RequeueAfter(PERIOD))
     }
@@ -208,6 +252,17 @@ pub async fn remove(store: &Store, id: ReplicaId) -> Result<(), ApiError> {
             Err(ApiError::new(409, Reason::Conflict, message))
         }
     }
+}
+
+/// Has each replica record its hash at one position, which is returned, with the next renewal of its record.
+///
+/// # Errors
+/// 503 when the journal does not answer.
+pub async fn compare(store: &Store) -> Result<u64, ApiError> {
+    let position = store.engine().replica_status().map_or(0, |status| status.position.get());
+    let transaction = Transaction::new().put_expiring(COMPARED, position.to_string(), COMPARED_FOR);
+    store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
+    Ok(position)
 }
 
 /// Keeps the journal, from what this replica has applied on, for one that takes a checkpoint of it now.
@@ -370,6 +425,8 @@ mod tests {
             hash,
             renewed_ms,
             stopped: false,
+            flags: SharedFlags::default(),
+            compared: None,
         }
     }
 

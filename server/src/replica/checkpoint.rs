@@ -72,6 +72,10 @@ impl ReplicaInfo for Source {
         })
     }
 
+    fn compare(&self) -> Pin<Box<dyn std::future::Future<Output = Result<u64, ApiError>> + Send + '_>> {
+        Box::pin(members::compare(&self.store))
+    }
+
     fn remove(
         &self,
         id: u16,

@@ -154,20 +154,29 @@ impl Store {
     /// # Errors
     /// 503 when that is not known at `deadline`, because the journal does not answer.
     pub async fn reach_most_recent(&self, deadline: Option<Instant>) -> Result<(), ApiError> {
+        match self.reaches_most_recent(deadline).await? {
+            true => Ok(()),
+            false => Err(ApiError::most_recent_unknown(self.engine.journal_refusal().as_deref())),
+        }
+    }
+
+    /// The same; false when that is not known at `deadline`.
+    ///
+    /// # Errors
+    /// When the engine has failed, or is closed.
+    pub async fn reaches_most_recent(&self, deadline: Option<Instant>) -> Result<bool, ApiError> {
         if !self.engine.is_replica() {
-            return Ok(());
+            return Ok(true);
         }
         let barrier = timed(Layer::Storage, self.engine.read_barrier());
         let reached = match deadline {
             None => barrier.await,
             Some(deadline) => match tokio::time::timeout_at(deadline.into(), barrier).await {
                 Ok(reached) => reached,
-                Err(_) => {
-                    return Err(ApiError::journal_unavailable(self.engine.journal_refusal().as_deref()))
-                }
+                Err(_) => return Ok(false),
             },
         };
-        Ok(reached.map(|_| ())?)
+        Ok(reached.map(|_| true)?)
     }
 
     /// Waits until the registry has a definition that another replica has accepted; returns at once where

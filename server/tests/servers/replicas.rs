@@ -503,7 +503,7 @@ fn a_replica_that_is_gone_is_removed_from_the_list() {
         second.stop().await.unwrap();
 
         let kubeconfig = first.kubeconfig().to_owned();
-        let options = ReplicasOptions { kubeconfig, remove: u16::try_from(gone).ok() };
+        let options = ReplicasOptions { kubeconfig, remove: Some(gone), compare: false };
         tokio::task::spawn_blocking(move || list_replicas(options)).await.unwrap().unwrap();
         assert!(!listed(&get(&mut client, "/plinth/replicas").await).contains(&gone));
         for id in [gone.to_string(), "x".to_owned(), "70000".to_owned()] {

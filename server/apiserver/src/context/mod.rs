@@ -229,7 +229,16 @@ impl Context {
         let given = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
         let end = given.and_then(|given| Instant::now().checked_add(given));
         let deadline = self.deadline.into_iter().chain(end).min();
-        self.server.store.reach_most_recent(deadline).await
+        let store = &self.server.store;
+        if store.reaches_most_recent(deadline).await? {
+            return Ok(());
+        }
+        let refusal = store.engine().journal_refusal();
+        let writes = self.info.verb.mutates() && !self.query.is_dry_run();
+        Err(match writes {
+            true => ApiError::journal_unavailable(refusal.as_deref()),
+            false => ApiError::most_recent_unknown(refusal.as_deref()),
+        })
     }
 
     /// Lets the write be tried on the local state, what this replica has applied, without asking the journal

@@ -15,6 +15,12 @@ pub trait ReplicaInfo: Send + Sync {
     /// The replicas of the cluster as a JSON array.
     fn members(&self) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, ApiError>> + Send + '_>>;
 
+    /// Has each replica record its hash at one position, which is returned.
+    ///
+    /// # Errors
+    /// 503 when the journal does not answer.
+    fn compare(&self) -> Pin<Box<dyn Future<Output = Result<u64, ApiError>> + Send + '_>>;
+
     /// Forgets a replica that is gone.
     ///
     /// # Errors

@@ -73,6 +73,7 @@ pub async fn serve<B>(
         ["metrics"] => Ok(metrics(server.metrics.render(&server.store, &server.version).await)),
         ["metrics", "slis"] => Ok(metrics(server.metrics.render_health())),
         ["plinth", "backup"] => backup::serve(server),
+        ["plinth", "replicas"] if request.method() == Method::POST => replicas::compare(server).await,
         ["plinth", "replicas"] => replicas::list(server).await,
         ["plinth", "replicas", id] => replicas::remove(server, id).await,
         ["plinth", "checkpoint"] => replicas::checkpoint(server).await,
@@ -97,9 +98,9 @@ pub async fn serve<B>(
 fn is_allowed(server: &Server, method: &Method, segments: &[&str]) -> bool {
     let is_for_get_alone = match segments {
         ["plinth", "replicas", _] => return *method == Method::DELETE,
-        ["plinth", "join"] => return matches!(*method, Method::GET | Method::POST),
+        ["plinth", "join" | "replicas"] => return matches!(*method, Method::GET | Method::POST),
         ["version"] | [".well-known", "openid-configuration"] | ["openid", "v1", "jwks"] => true,
-        ["plinth", "backup" | "replicas" | "checkpoint"] => true,
+        ["plinth", "backup" | "checkpoint"] => true,
         ["metrics"] | ["metrics", "slis"] => *method == Method::DELETE,
         ["api", ..] => documents::exists(&server.registry(), segments),
         // Groups are answered by upstream's aggregator, except its own.

@@ -21,6 +21,16 @@ pub(super) async fn list(server: &Server) -> Result<Response<Body>, ApiError> {
     Ok(text(StatusCode::OK, "application/json", members))
 }
 
+/// Has each replica record its hash at one position, as the list shows within seconds.
+///
+/// # Errors
+/// 404 of a single store; 503 when the journal does not answer.
+pub(super) async fn compare(server: &Server) -> Result<Response<Body>, ApiError> {
+    let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
+    let position = replica.compare().await?;
+    Ok(text(StatusCode::OK, "application/json", format!("{{\"position\":{position}}}").into_bytes()))
+}
+
 /// Forgets a replica that is gone.
 ///
 /// # Errors
@@ -29,7 +39,7 @@ pub(super) async fn list(server: &Server) -> Result<Response<Body>, ApiError> {
 pub(super) async fn remove(server: &Server, id: &str) -> Result<Response<Body>, ApiError> {
     let Some(replica) = server.replica.clone() else { return Err(no_replica()) };
     let Ok(id) = id.parse() else {
-        let message = format!("{} is no id of a replica", quoted(id));
+        let message = format!("no replica has the id {}; \"plinth replicas\" lists them", quoted(id));
         return Err(ApiError::new(404, Reason::NotFound, message));
     };
     replica.remove(id).await?;

@@ -192,6 +192,26 @@ impl DataDir {
         Ok(pki::write_secret(&path.join(MARKER), &Stage::Restored.text())?)
     }
 
+    /// Removes what this start has made in a new directory before it was refused, so that the directory may
+    /// be used as if it had not been given. Nothing happens where there is anything else.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a file cannot be removed.
+    pub fn undo_first_start(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let is_own = name == MARKER || name == files::IDENTITY;
+            if !is_own && HARMLESS.iter().all(|harmless| name != *harmless) {
+                return Ok(());
+            }
+        }
+        // The marker last: what is beside none would be another program's.
+        for name in [files::IDENTITY, MARKER] {
+            remove_if_exists(&self.path.join(name))?;
+        }
+        Ok(())
+    }
+
     /// The directory, if it is Plinth's; none if it is absent or empty.
     fn find(path: &Path) -> Result<Option<DataDir>, DataDirError> {
         let io = |source| DataDirError::Io { path: path.to_owned(), source };

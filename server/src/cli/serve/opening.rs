@@ -42,12 +42,19 @@ pub(super) async fn open_engine(
         return Ok((Engine::open(options)?, None));
     };
     let founding = check_store(dir, &options).await?;
+    let has_identity = Identity::read(dir.path())?.is_some();
     let Identity { cluster, id } = Identity::of(dir)?;
     checkpoint::remove_leftovers(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot remove checkpoints of an earlier start", source })?;
     let dir = dir.clone();
     let open = move || {
-        let journal = connect(cluster, founding).map_err(ServeError::Journal)?;
+        let journal = connect(cluster, founding).map_err(|error| {
+            // Nothing was written to it, so this identity is nobody's.
+            if let Err(error) = if has_identity { Ok(()) } else { dir.undo_first_start() } {
+                tracing::warn!(%error, path = %dir.path().display(), "files of the refused start stay");
+            }
+            ServeError::Journal(error)
+        })?;
         let replica = Replica { journal, cluster, id };
         let opened = Engine::open_replicated(options.clone(), replica.clone());
         let (trimmed, oldest) = match opened {

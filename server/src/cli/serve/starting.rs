@@ -27,7 +27,7 @@ use crate::controllers::system_objects::{
     self, ensure_classes_and_roles, ensure_kubernetes_service, ensure_service_cidr, ensure_system_namespaces,
     ensure_token_tracking, ensure_trust,
 };
-use crate::members::Membership;
+use crate::members::{Membership, SharedFlags};
 use crate::replica::checkpoint::{self, Source};
 use crate::replica::checkpoint_dir::CheckpointWriter;
 use crate::replica::controller_lease;
@@ -107,7 +107,7 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     if let Some(Replica { journal, id, .. }) = &replica {
         let (server, id, dir) = (server.clone(), *id, dir.path().to_owned());
         journal_settings::watch(&server, journal.clone());
-        Membership { server, id, address: advertised, dir }.start();
+        Membership { server, id, address: advertised, dir, flags: shared_flags(&options) }.start();
     }
     create_objects(&server, dir.stage(), advertised, levels).await?;
     start_controllers(&server, &options, &pki, plugins, replica.as_ref().map(|replica| (replica, source)))?;
@@ -184,6 +184,15 @@ fn open_directory(options: &ServeOptions) -> Result<(DataDir, Pki), ServeError> 
     pki.check(dir.stage())?;
     dir.continue_key()?;
     Ok((dir, pki))
+}
+
+/// The flags that act on all replicas, as each of them records them.
+fn shared_flags(options: &ServeOptions) -> SharedFlags {
+    let ports = &options.service_node_port_range;
+    SharedFlags {
+        history_retention: Some(format!("{:?}", options.history_retention)),
+        service_node_port_range: Some(format!("{}-{}", ports.start(), ports.end())),
+    }
 }
 
 /// Where this server is, and the ranges of Services.
