@@ -88,7 +88,7 @@ fn what_is_not_served_or_not_run_is_not_counted() {
     };
     assert!(meter("/api/v1/namespaces/a/pods/x/made-up").is_none());
     drop(meter("/api/v1/pods").expect("served"));
-    let unrouted = meter("/api/v1/pods?watch=1").expect("served");
+    let unrouted = meter("/api/v1/nodes").expect("served");
     unrouted.begin();
     unrouted.not_routed();
     drop(unrouted);
