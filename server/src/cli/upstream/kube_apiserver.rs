@@ -43,7 +43,9 @@ pub(in crate::cli) fn value_of(name: &str, given: Option<&[String]>) -> Option<S
             format_duration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
         }),
         "bool" => parse_bool(last).map_or(last.to_owned(), |value| value.to_string()),
-        _ => last.to_owned(),
+        // Of one that is repeated the last; all of it where a comma separates values.
+        _ if FLAGS.iter().any(|flag| flag.name == name) => last.to_owned(),
+        _ => values.join(","),
     })
 }
 
