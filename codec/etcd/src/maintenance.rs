@@ -63,7 +63,7 @@ pub struct AlarmRequest {
     /// [`alarm_action`].
     #[prost(int32, tag = "1")]
     pub action: i32,
-    /// The member; zero for all.
+    /// The member that it is raised for; any.
     #[prost(uint64, tag = "2")]
     pub member_id: u64,
     /// [`alarm`].
@@ -92,7 +92,7 @@ pub mod alarm {
 }
 
 /// `AlarmMember`: an alarm.
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct AlarmMember {
     #[prost(uint64, tag = "1")]
     pub member_id: u64,
@@ -169,11 +169,21 @@ pub struct MoveLeaderRequest {
 /// `DowngradeRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DowngradeRequest {
-    /// 0 validate, 1 enable, 2 cancel.
+    /// [`downgrade_action`].
     #[prost(int32, tag = "1")]
     pub action: i32,
     #[prost(string, tag = "2")]
     pub version: String,
+}
+
+/// Values of [`DowngradeRequest::action`].
+pub mod downgrade_action {
+    /// Check whether the cluster can be downgraded.
+    pub const VALIDATE: i32 = 0;
+    /// Begin a downgrade.
+    pub const ENABLE: i32 = 1;
+    /// End what has begun.
+    pub const CANCEL: i32 = 2;
 }
 
 /// `DowngradeResponse`.

@@ -54,7 +54,7 @@ errors! {
     old_auth_revision = InvalidArgument, "etcdserver: revision of auth store is old";
     bad_downgrade_version = InvalidArgument, "etcdserver: wrong downgrade target version format";
     bad_downgrade_target = InvalidArgument, "etcdserver: invalid downgrade target version";
-    no_downgrade = FailedPrecondition, "etcdserver: no inflight downgrade job";
+    unknown_method = Unknown, "etcdserver: unknown method";
     corrupt = DataLoss, "etcdserver: corrupt cluster";
     session_expired = Unknown, "mutex: session is expired";
     no_leader_key = Unknown, "\"leader\" field must be provided";

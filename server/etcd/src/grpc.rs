@@ -387,7 +387,9 @@ impl Call<'_> {
             "MoveLeader" => {
                 self.unary(|request| async move { maintenance::move_leader(&member, request) }).await
             }
-            "Downgrade" => self.unary(|request| async move { maintenance::downgrade(&request) }).await,
+            "Downgrade" => {
+                self.unary(|request| async move { maintenance::downgrade(&member, &request) }).await
+            }
             _ => unknown(self.request.uri().path()),
         }
     }

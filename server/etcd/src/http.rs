@@ -60,10 +60,11 @@ fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 fn health(member: &Member, query: &str) -> Response<Body> {
-    let reason = member.alarms().into_iter().find_map(|raised| {
-        let (name, reason) = match raised {
+    let reason = member.alarms.list(alarm::NONE).into_iter().find_map(|raised| {
+        let (name, reason) = match raised.alarm {
             alarm::NOSPACE => ("NOSPACE", "ALARM NOSPACE"),
-            _ => ("CORRUPT", "ALARM CORRUPT"),
+            alarm::CORRUPT => ("CORRUPT", "ALARM CORRUPT"),
+            _ => ("", "ALARM UNKNOWN"),
         };
         (!values(query, "exclude").any(|excluded| excluded == name)).then(|| reason.to_owned())
     });
@@ -87,7 +88,7 @@ fn checks(member: &Member, path: &str, query: &str) -> Response<Body> {
     let reads = !member.engine.is_over();
     let mut checks = vec![("serializable_read", reads)];
     if path == "/readyz" {
-        checks.insert(0, ("data_corruption", !member.alarms().contains(&alarm::CORRUPT)));
+        checks.insert(0, ("data_corruption", !member.alarms.is_corrupt()));
         checks.push(("linearizable_read", reads));
         checks.push(("non_learner", true));
     }

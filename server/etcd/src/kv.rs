@@ -31,6 +31,7 @@ pub(crate) const LEASE_OVERHEAD: usize = 64;
 /// Writes one key, as etcd does for `Put`.
 pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<PutResponse, Status> {
     check::put(&request)?;
+    member.check_not_corrupt()?;
     member.check_space(put_cost(&request)).await?;
     if request.ignore_value || request.ignore_lease {
         // It depends on the key: a transaction of one operation.
@@ -67,6 +68,7 @@ pub(crate) async fn delete_range(
     request: DeleteRangeRequest,
 ) -> Result<Answer<DeleteRangeResponse>, Status> {
     check::delete(&request)?;
+    member.check_not_corrupt()?;
     let Keys::One(key) = Keys::of(&request.key, &request.range_end) else {
         let operation = RequestOp { request: Some(Request::DeleteRange(request)) };
         let answer = commit_txn(member, txn_of(operation)).await?;
@@ -99,9 +101,13 @@ pub(crate) async fn txn(
     unchanged: Unchanged,
 ) -> Result<Answer<TxnResponse>, Status> {
     check::txn(&request, member.limits.txn_operations)?;
+    let is_read_only = check::is_read_only(&request);
+    if !is_read_only {
+        member.check_not_corrupt()?;
+    }
     member.check_space(txn_cost(&request)).await?;
     member.metrics.txns.inc();
-    let mut answer = match check::is_read_only(&request) {
+    let mut answer = match is_read_only {
         true => read_txn(member, request, unchanged).await?,
         false => commit_txn(member, request).await?,
     };
@@ -114,6 +120,7 @@ pub(crate) async fn compact(
     member: &Arc<Member>,
     request: CompactionRequest,
 ) -> Result<HeaderResponse, Status> {
+    member.check_not_corrupt()?;
     member.compact(request.revision, request.physical).await?;
     Ok(HeaderResponse { header: Some(member.header()) })
 }

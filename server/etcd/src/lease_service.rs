@@ -19,6 +19,7 @@ pub(crate) async fn grant(
     member: &Arc<Member>,
     request: LeaseGrantRequest,
 ) -> Result<LeaseGrantResponse, Status> {
+    member.check_not_corrupt()?;
     member.check_space(LEASE_OVERHEAD).await?;
     let (id, ttl) = lease_changes::grant(member, request.id, request.ttl).await?;
     Ok(LeaseGrantResponse { header: Some(member.header()), id, ttl, error: String::new() })
@@ -26,6 +27,7 @@ pub(crate) async fn grant(
 
 /// The method `LeaseRevoke` of the service `Lease`.
 pub(crate) async fn revoke(member: &Arc<Member>, request: LeaseRequest) -> Result<HeaderResponse, Status> {
+    member.check_not_corrupt()?;
     match lease_changes::revoke(member, vec![request.id]).await? {
         0 => Err(errors::lease_not_found()),
         _ => Ok(HeaderResponse { header: Some(member.header()) }),

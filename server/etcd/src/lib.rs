@@ -36,6 +36,7 @@
 //! errors; `wire` is the crate of the messages.
 
 mod admission;
+mod alarms;
 mod answers;
 mod auth;
 mod auth_service;

@@ -9,9 +9,9 @@ use crate::errors;
 use crate::member::Member;
 use crate::value::{entry_key_value, to_etcd};
 use crate::wire::maintenance::{
-    alarm, alarm_action, AlarmMember, AlarmRequest, AlarmResponse, DowngradeInfo, DowngradeRequest,
-    DowngradeResponse, HashKvRequest, HashKvResponse, HashResponse, Member as WireMember, MembersResponse,
-    MoveLeaderRequest, StatusResponse,
+    alarm, alarm_action, downgrade_action, AlarmMember, AlarmRequest, AlarmResponse, DowngradeInfo,
+    DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashResponse, Member as WireMember,
+    MembersResponse, MoveLeaderRequest, StatusResponse,
 };
 use crate::wire::{HeaderResponse, ResponseHeader};
 
@@ -28,11 +28,14 @@ pub(crate) struct Identity {
     pub peer_urls: Vec<String>,
 }
 
-fn alarm_name(raised: i32) -> &'static str {
-    match raised {
-        alarm::NOSPACE => "NOSPACE",
-        alarm::CORRUPT => "CORRUPT",
-        _ => "NONE",
+/// An alarm as Go prints the message: what has its default is left out.
+fn alarm_text(AlarmMember { member_id, alarm }: AlarmMember) -> String {
+    let member = if member_id == 0 { String::new() } else { format!("memberID:{member_id} ") };
+    match alarm {
+        alarm::NONE => member,
+        alarm::NOSPACE => format!("{member}alarm:NOSPACE "),
+        alarm::CORRUPT => format!("{member}alarm:CORRUPT "),
+        unknown => format!("{member}alarm:{unknown} "),
     }
 }
 
@@ -41,7 +44,6 @@ pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Statu
     measure(member).await?;
     let size = i64::try_from(member.size()).unwrap_or(i64::MAX);
     let revision = u64::try_from(member.revision()).unwrap_or(0);
-    let alarms = member.alarms().into_iter();
     Ok(StatusResponse {
         header: Some(member.header()),
         version: VERSION.to_owned(),
@@ -50,9 +52,7 @@ pub(crate) async fn status(member: &Arc<Member>) -> Result<StatusResponse, Statu
         raft_index: revision,
         raft_term: member.term(),
         raft_applied_index: revision,
-        errors: alarms
-            .map(|raised| format!("memberID:{} alarm:{} ", member.id(), alarm_name(raised)))
-            .collect(),
+        errors: member.alarms.list(alarm::NONE).into_iter().map(alarm_text).collect(),
         db_size_in_use: size,
         is_learner: false,
         storage_version: CLUSTER_VERSION.to_owned(),
@@ -69,31 +69,16 @@ pub(crate) async fn measure(member: &Arc<Member>) -> Result<(), Status> {
 
 /// The method `Alarm` of the service `Maintenance`.
 pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Result<AlarmResponse, Status> {
-    let is_ours = request.member_id == 0 || request.member_id == member.id();
-    let mut changed = Vec::new();
-    match request.action {
-        alarm_action::GET => {
-            changed = member.alarms();
-            changed.retain(|raised| request.alarm == alarm::NONE || request.alarm == *raised);
+    let named = AlarmMember { member_id: request.member_id, alarm: request.alarm };
+    let alarms = match request.action {
+        alarm_action::GET => member.alarms.list(request.alarm),
+        alarm_action::ACTIVATE if request.alarm != alarm::NONE => {
+            member.alarms.set(&member.engine, named, true).await?;
+            vec![named]
         }
-        alarm_action::ACTIVATE if is_ours && request.alarm != alarm::NONE => {
-            member.set_alarm(request.alarm, true).await?;
-            changed.push(request.alarm);
-        }
-        alarm_action::DEACTIVATE if is_ours => {
-            let disarmed = match request.alarm {
-                alarm::NONE => member.alarms(),
-                one => vec![one],
-            };
-            for one in disarmed {
-                if member.set_alarm(one, false).await? {
-                    changed.push(one);
-                }
-            }
-        }
-        _ => {}
-    }
-    let alarms = changed.into_iter().map(|alarm| AlarmMember { member_id: member.id(), alarm }).collect();
+        alarm_action::DEACTIVATE if member.alarms.set(&member.engine, named, false).await? => vec![named],
+        _ => Vec::new(),
+    };
     Ok(AlarmResponse { header: Some(member.header()), alarms })
 }
 
@@ -157,11 +142,16 @@ pub(crate) fn move_leader(member: &Member, request: MoveLeaderRequest) -> Result
     }
 }
 
-/// Downgrade: there is no version to go back to.
-pub(crate) fn downgrade(request: &DowngradeRequest) -> Result<DowngradeResponse, Status> {
-    const CANCEL: i32 = 2;
-    if request.action == CANCEL {
-        return Err(errors::no_downgrade());
+/// Downgrade: there is no version to go back to, and so nothing to cancel, which etcd does not report.
+pub(crate) fn downgrade(member: &Member, request: &DowngradeRequest) -> Result<DowngradeResponse, Status> {
+    use downgrade_action::{CANCEL, ENABLE, VALIDATE};
+    match request.action {
+        CANCEL => {
+            let version = CLUSTER_VERSION.rsplit_once('.').map_or(CLUSTER_VERSION, |(minor, _)| minor);
+            return Ok(DowngradeResponse { header: Some(member.header()), version: version.to_owned() });
+        }
+        VALIDATE | ENABLE => {}
+        _ => return Err(errors::unknown_method()),
     }
     let parts: Vec<&str> = request.version.split('.').collect();
     let is_version = (2..=3).contains(&parts.len()) && parts.iter().all(|part| part.parse::<u32>().is_ok());

@@ -8,19 +8,20 @@
 //! | `cluster`, `member` | ids in every response header |
 //! | `term` | number of the start |
 //! | `compacted` | the compacted revision, as etcd counts |
-//! | `alarm.N` | 1: alarm N is raised |
+//! | `alarm.N`, `alarm.N.ID` | 1: alarm N is raised, of another member (`alarms.rs`) |
 //! | `lease.ID` | time to live of a lease, in seconds |
 //! | `attached.ID KEY` | the key was attached to the lease (`leases.rs`) |
 //! | `auth.` and more | users, roles and whether they are needed (`auth/mod.rs`) |
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
 
 use plinth_engine::{At, Committed, Engine, Error, KeyCounts, Options, Revision, Snapshot, Transaction};
 use tokio::sync::{Mutex, RwLock, Semaphore};
 use tonic::Status;
 
+use crate::alarms::Alarms;
 use crate::answers::Answers;
 use crate::auth::{Auth, AuthOptions};
 use crate::errors;
@@ -28,6 +29,7 @@ use crate::leases::Leases;
 use crate::metrics::{Figures, Metrics};
 use crate::numbers::number;
 use crate::value::{to_engine, to_etcd, MAX_HEADER};
+use crate::wire::maintenance::{alarm, AlarmMember};
 use crate::wire::ResponseHeader;
 
 /// The mark of the stores of this crate.
@@ -78,8 +80,7 @@ pub(crate) struct Member {
     /// The compacted revision before that, since the start.
     compacted_before: AtomicI64,
     compacting: Mutex<()>,
-    no_space: AtomicBool,
-    corrupt: AtomicBool,
+    pub alarms: Alarms,
     /// Bytes of the store, as of the last look.
     size: AtomicU64,
 }
@@ -122,7 +123,6 @@ impl Member {
         let (cluster_id, member_id) = (id("cluster")?, id("member")?);
         let term = number("term")?.unwrap_or(1).saturating_add(1);
         let stored = number("compacted")?.map_or(-1, |number| i64::try_from(number).unwrap_or(i64::MAX));
-        let (no_space, corrupt) = (number("alarm.1")? == Some(1), number("alarm.2")? == Some(1));
         // The engine's floor is one below, so that a watch may begin at the compacted revision. It is above
         // after a restore.
         let floor = engine.compacted_revision();
@@ -147,8 +147,7 @@ impl Member {
             compacted: AtomicI64::new(compacted),
             compacted_before: AtomicI64::new(compacted),
             compacting: Mutex::new(()),
-            no_space: AtomicBool::new(no_space),
-            corrupt: AtomicBool::new(corrupt),
+            alarms: Alarms::load(&engine, member_id)?,
             size: AtomicU64::new(0),
             limits,
             counts: KeyCounts::new(&engine),
@@ -264,7 +263,7 @@ impl Member {
         stored.map_err(|error| errors::from_engine(&error))?;
         self.compacted_before.store(self.compacted(), Ordering::Release);
         self.compacted.store(revision, Ordering::Release);
-        let floor = match self.no_space.load(Ordering::Acquire) {
+        let floor = match self.alarms.is_full() {
             true => to_engine(revision),
             false => to_engine(revision).previous(),
         };
@@ -275,7 +274,7 @@ impl Member {
     /// kept for watches which begin at the revision, and may be all that fills the store.
     pub(crate) async fn compact_for_space(&self) -> Result<(), Status> {
         let _one_at_a_time = self.compacting.lock().await;
-        match self.no_space.load(Ordering::Acquire) && self.compacted() > 0 {
+        match self.alarms.is_full() && self.compacted() > 0 {
             true => self.compact_engine(to_engine(self.compacted()), false).await,
             false => Ok(()),
         }
@@ -335,7 +334,7 @@ impl Member {
         if cost == 0 {
             return Ok(());
         }
-        if self.no_space.load(Ordering::Acquire) {
+        if self.alarms.is_full() {
             return Err(errors::no_space());
         }
         let quota = u64::try_from(self.limits.quota_bytes).unwrap_or(0);
@@ -347,32 +346,18 @@ impl Member {
             quota_bytes = quota,
             "store has reached its quota; compact it, then disarm the alarm"
         );
-        self.set_alarm(crate::wire::maintenance::alarm::NOSPACE, true).await?;
+        let raised = AlarmMember { member_id: self.member_id, alarm: alarm::NOSPACE };
+        self.alarms.set(&self.engine, raised, true).await?;
         Err(errors::no_space())
     }
 
-    /// The alarms that are raised.
-    pub(crate) fn alarms(&self) -> Vec<i32> {
-        use crate::wire::maintenance::alarm::{CORRUPT, NOSPACE};
-        let raised = [(NOSPACE, &self.no_space), (CORRUPT, &self.corrupt)];
-        raised
-            .into_iter()
-            .filter(|(_, is_raised)| is_raised.load(Ordering::Acquire))
-            .map(|(alarm, _)| alarm)
-            .collect()
-    }
-
-    /// Raises or disarms an alarm, durably. Returns whether that changed anything.
-    pub(crate) async fn set_alarm(&self, alarm: i32, is_raised: bool) -> Result<bool, Status> {
-        use crate::wire::maintenance::alarm::{CORRUPT, NOSPACE};
-        let flag = match alarm {
-            NOSPACE => &self.no_space,
-            CORRUPT => &self.corrupt,
-            _ => return Ok(false),
-        };
-        let number = Transaction::new().set_number(format!("alarm.{alarm}"), is_raised.into());
-        self.engine.transact(number).await.map_err(|error| errors::from_engine(&error))?;
-        Ok(flag.swap(is_raised, Ordering::AcqRel) != is_raised)
+    /// Refuses what etcd passes to its log while the alarm CORRUPT is raised: whatever changes keys, history
+    /// or leases. What only reads is answered.
+    pub(crate) fn check_not_corrupt(&self) -> Result<(), Status> {
+        match self.alarms.is_corrupt() {
+            true => Err(errors::corrupt()),
+            false => Ok(()),
+        }
     }
 }
 

@@ -124,10 +124,14 @@ impl FieldEncoder<'_> {
             }
             Kind::Bool => value.as_bool().map(u64::from).ok_or_else(|| format!("{value} is no boolean")),
             Kind::Enum(names) => match value.as_str() {
-                Some(name) => names.iter().position(|known| *known == name).map(|at| at as u64),
-                None => value.as_u64().filter(|number| *number <= i32::MAX.unsigned_abs().into()),
-            }
-            .ok_or_else(|| format!("{value} is none of {}", names.join(", "))),
+                Some(name) => match names.iter().position(|known| *known == name) {
+                    Some(at) => Ok(at as u64),
+                    // grpc-gateway discards it, as it does an unknown field.
+                    None => return Ok(false),
+                },
+                None => integer::<i32>(value, |value| value.as_i64()?.try_into().ok())
+                    .map(|number| i64::from(number).cast_unsigned()),
+            },
             Kind::Long { is_signed: true } => integer(value, Value::as_i64).map(i64::cast_unsigned),
             Kind::Long { is_signed: false } => integer(value, Value::as_u64),
             Kind::Int => integer::<u32>(value, |value| value.as_u64()?.try_into().ok()).map(u64::from),
@@ -369,7 +373,8 @@ mod tests {
             json!({"limit": 1.5}),
             json!({"limit": "inf"}),
             json!({"limit": 1e300}),
-            json!({"sort_order": "UP"}),
+            json!({"sort_order": true}),
+            json!({"sort_order": 2147483648_u32}),
             json!({"keys_only": "true"}),
             json!({"revision": "9223372036854775808"}),
         ] {

@@ -72,6 +72,9 @@ async fn keys_and_transactions_in_json() {
     assert!(alive.contains(r#"{"result":{"header":{"#) && alive.contains(r#""TTL":"600""#), "{alive}");
     let locked = post(&server, "/v3/lock/lock", r#"{"name": "bG9jaw==", "lease": 7}"#).await;
     assert!(locked.contains(r#""key":"bG9jay83""#), "{locked}");
+    // What no enumeration has is discarded, as by grpc-gateway.
+    let unknown = r#"{"key": "bG9jay83", "sort_order": "UP", "sort_target": "MOD"}"#;
+    assert!(post(&server, "/v3/kv/range", unknown).await.contains(r#""key":"bG9jay83""#));
     let status = post(&server, "/v3/maintenance/status", "").await;
     assert!(status.contains(r#""version":"3.6."#), "{status}");
     server.stop().await;

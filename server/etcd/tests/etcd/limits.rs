@@ -9,7 +9,7 @@ use plinth_etcd::wire::kv::{
 use plinth_etcd::wire::lease::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
-use plinth_etcd::wire::maintenance::{alarm, alarm_action, AlarmRequest, AlarmResponse};
+use plinth_etcd::wire::maintenance::{alarm, alarm_action, AlarmMember, AlarmRequest, AlarmResponse};
 use plinth_etcd::wire::watch::WatchCreateRequest;
 use plinth_etcd::wire::{Empty, HeaderResponse};
 use tokio_stream::StreamExt as _;
@@ -183,15 +183,17 @@ async fn a_full_store_raises_the_alarm_and_still_takes_deletions() {
     assert!(client.txn(only_deletes).await.is_ok());
     // The alarm holds, however small the request.
     assert_eq!(refusal(&client, put("b", "")).await.0, Code::ResourceExhausted);
-    let disarm = AlarmRequest { action: alarm_action::DEACTIVATE, ..Default::default() };
-    let disarmed: AlarmResponse = client.call("Maintenance/Alarm", disarm).await.unwrap();
-    assert_eq!(disarmed.alarms.len(), 1);
+    disarm(&client).await;
     server.stop().await;
 }
 
+/// Disarms the alarm that is raised, as etcdctl does: by the member and the alarm that are listed.
 async fn disarm(client: &Client) {
-    let disarm = AlarmRequest { action: alarm_action::DEACTIVATE, ..Default::default() };
-    let _: AlarmResponse = client.call("Maintenance/Alarm", disarm).await.unwrap();
+    let listed: AlarmResponse = client.call("Maintenance/Alarm", AlarmRequest::default()).await.unwrap();
+    let [AlarmMember { member_id, alarm }] = *listed.alarms else { panic!("{listed:?}") };
+    let disarm = AlarmRequest { action: alarm_action::DEACTIVATE, member_id, alarm };
+    let disarmed: AlarmResponse = client.call("Maintenance/Alarm", disarm).await.unwrap();
+    assert_eq!(disarmed.alarms, listed.alarms);
 }
 
 async fn delete_all(client: &Client) -> i64 {

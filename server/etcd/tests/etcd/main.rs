@@ -1,5 +1,6 @@
 //! The server through its socket: a real listener, a gRPC client, a store in a temporary directory.
 
+mod alarms;
 mod bench;
 mod concurrency;
 mod connections;
