@@ -50,6 +50,21 @@ fn a_file_that_is_unusable_is_named_with_its_flag() {
         let message = serve(flags);
         assert!(message.starts_with(&wanted), "{wanted:?}: {message}");
     }
+    let encryption = dir.path().join("encryption.yaml");
+    let head = "kind: EncryptionConfiguration\napiVersion: apiserver.config.k8s.io/v1\n";
+    for (content, reason) in [
+        (format!("{head}resources: [{{resources: [secrets]}}]"), "resources[0].providers: Required value: "),
+        (format!("{head}resource: []"), "error decoding encryption provider configuration file: "),
+    ] {
+        fs::write(&encryption, content).expect("file");
+        let encryption = text(&encryption);
+        let start = ["serve", "--secure-port", "0", "--data-dir", text(&data)];
+        let flags = ["--encryption-provider-config", encryption];
+        let message = failure(&start.into_iter().chain(flags).collect::<Vec<_>>());
+        let wanted =
+            format!("error: encryption at rest: --encryption-provider-config: {encryption}: {reason}");
+        assert!(message.starts_with(&wanted), "{wanted:?}: {message}");
+    }
 }
 
 #[tokio::test]

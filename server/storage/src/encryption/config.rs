@@ -2,7 +2,7 @@
 //!
 //! Rules and messages of k8s.io/apiserver `pkg/apis/apiserver/validation/validation_encryption.go`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base64::engine::general_purpose::STANDARD;
@@ -18,14 +18,17 @@ const KMS_TIMEOUT: Duration = Duration::from_secs(3);
 /// An invalid configuration file. Never contains key material.
 #[derive(Debug, thiserror::Error)]
 pub enum EncryptionConfigError {
-    /// The file cannot be read.
-    #[error("error reading encryption provider configuration file {path:?}: {source}")]
-    Read {
+    /// The configuration of a file is wrong, or the file cannot be read.
+    #[error("--encryption-provider-config: {path}: {error}", path = path.display())]
+    File {
         /// Path of the file.
-        path: String,
-        /// Error of the operating system.
-        source: std::io::Error,
+        path: PathBuf,
+        /// What is wrong.
+        error: Box<EncryptionConfigError>,
     },
+    /// The file cannot be read.
+    #[error("error reading encryption provider configuration file: {0}")]
+    Read(std::io::Error),
     /// The file is not YAML, or has unknown fields.
     #[error("error decoding encryption provider configuration file: {0}")]
     Syntax(String),
@@ -79,7 +82,7 @@ pub enum ProviderConfig {
     Kms {
         /// Unique name.
         name: String,
-        /// Path of the socket.
+        /// Path of the socket, or `@` and its abstract name.
         socket: String,
         /// Timeout of a call.
         timeout: Duration,
@@ -155,9 +158,11 @@ struct KmsEntry {
 /// # Errors
 /// [`EncryptionConfigError`].
 pub(super) fn read(path: &Path) -> Result<(Vec<ResourceRule>, Vec<u8>), EncryptionConfigError> {
-    let text = std::fs::read(path)
-        .map_err(|source| EncryptionConfigError::Read { path: path.display().to_string(), source })?;
-    Ok((parse_encryption_config(&text)?, text))
+    let parse = || {
+        let text = std::fs::read(path).map_err(EncryptionConfigError::Read)?;
+        Ok((parse_encryption_config(&text)?, text))
+    };
+    parse().map_err(|error| EncryptionConfigError::File { path: path.to_owned(), error: Box::new(error) })
 }
 
 /// Decodes and validates a configuration.
@@ -355,7 +360,7 @@ fn kms_provider(
         },
     };
     let endpoint = given.endpoint.as_str();
-    let Some(socket) = endpoint.strip_prefix("unix://").filter(|socket| !socket.is_empty()) else {
+    let Some(socket) = socket_of(endpoint) else {
         let why = match endpoint.split_once("://") {
             _ if endpoint.is_empty() => "endpoint is a mandatory field for a kms".to_owned(),
             scheme => format!(
@@ -367,6 +372,15 @@ fn kms_provider(
     };
     names.push(name.clone());
     Ok(ProviderConfig::Kms { name, socket: socket.to_owned(), timeout })
+}
+
+/// The socket of an endpoint `unix:///path`, `unix:///@name` or `unix:@name`; the last two are abstract. As
+/// `ParseEndpoint` of k8s.io/kms `pkg/util`.
+fn socket_of(endpoint: &str) -> Option<&str> {
+    let rest = endpoint.strip_prefix("unix:")?;
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    let socket = path.strip_prefix('/').filter(|name| name.starts_with('@')).unwrap_or(path);
+    Some(socket).filter(|socket| !socket.is_empty())
 }
 
 #[cfg(test)]
@@ -406,6 +420,22 @@ mod tests {
         };
         assert_eq!(keys.as_slice(), [("a".to_owned(), b"secret is secure".to_vec())]);
         assert_eq!((name.as_str(), socket.as_str(), timeout.as_secs()), ("k", "/run/kms.sock", 5));
+    }
+
+    #[test]
+    fn endpoints_are_paths_or_abstract_names() {
+        for (endpoint, socket) in [
+            ("unix:///run/kms.sock", Some("/run/kms.sock")),
+            ("unix:/run/kms.sock", Some("/run/kms.sock")),
+            ("unix:///@name", Some("@name")),
+            ("unix:@name", Some("@name")),
+            ("unix:///run/@name", Some("/run/@name")),
+            ("unix://", None),
+            ("unix:", None),
+            ("tcp://@name", None),
+        ] {
+            assert_eq!(socket_of(endpoint), socket, "{endpoint}");
+        }
     }
 
     #[test]

@@ -243,7 +243,11 @@ async fn reload(encryption: std::sync::Weak<Encryption>, path: PathBuf, mut last
         }
         match encryption.apply(&text).await {
             Ok(()) => tracing::info!("encryption configuration reloaded"),
-            Err(error) => tracing::error!(%error, "changed encryption configuration is invalid and ignored"),
+            Err(error) => tracing::error!(
+                %error,
+                path = %path.display(),
+                "changed encryption configuration is invalid and ignored"
+            ),
         }
         last = text;
     }

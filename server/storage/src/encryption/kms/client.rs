@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,6 +21,8 @@ use tokio::sync::Mutex;
 const LONGEST: usize = 1 << 20;
 /// Length of the gRPC message prefix: compressed flag and length.
 const PREFIX: usize = 5;
+/// Most that a `grpc-timeout` has before its unit: eight digits.
+const MAX_TIMEOUT: u128 = 99_999_999;
 
 /// A failed call.
 #[derive(Debug, thiserror::Error)]
@@ -113,9 +115,13 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The plugin behind that socket.
+    /// The plugin behind that socket: a path, or `@` and an abstract name, as Go has them.
     pub(super) fn new(socket: &str, timeout: Duration) -> Client {
-        Client { socket: PathBuf::from(socket), timeout, connection: Mutex::new(None) }
+        let socket = match socket.strip_prefix('@') {
+            Some(name) => PathBuf::from(format!("\0{name}")),
+            None => PathBuf::from(socket),
+        };
+        Client { socket, timeout, connection: Mutex::new(None) }
     }
 
     /// Health, version and current key ID of the plugin.
@@ -158,6 +164,7 @@ impl Client {
         request: &impl Message,
     ) -> Result<A, KmsError> {
         let broken = |e: hyper::Error| KmsError::Transport(e.to_string());
+        let deadline = Instant::now() + self.timeout;
         let mut connection = self.connect().await?;
         let mut message = BytesMut::with_capacity(PREFIX + request.encoded_len());
         message.put_u8(0);
@@ -168,23 +175,19 @@ impl Client {
             .uri(format!("http://localhost/v2.KeyManagementService/{method}"))
             .header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
             .header(TE, HeaderValue::from_static("trailers"))
+            .header("grpc-timeout", timeout_header(deadline.saturating_duration_since(Instant::now())))
             .body(Full::new(message.freeze()))
             .map_err(|e| KmsError::Transport(e.to_string()))?;
         let response = connection.send_request(request).await.map_err(broken)?;
         let (parts, body) = response.into_parts();
         let body =
             Limited::new(body, LONGEST).collect().await.map_err(|e| KmsError::Transport(e.to_string()))?;
-        // An error without a message has its status in the headers.
-        check(&parts.headers)?;
-        if let Some(trailers) = body.trailers() {
-            check(trailers)?;
+        // An error without a message has its status in the headers, all else in the trailers.
+        let has_status = check(&parts.headers)? | body.trailers().map_or(Ok(false), check)?;
+        if !has_status {
+            return Err(KmsError::Answer(format!("HTTP status {}, no grpc-status", parts.status)));
         }
-        let body = body.to_bytes();
-        match body.get(..PREFIX) {
-            Some([0, ..]) => A::decode(&body[PREFIX..]).map_err(|e| KmsError::Answer(e.to_string())),
-            Some(_) => Err(KmsError::Answer("it is compressed".into())),
-            None => Err(KmsError::Answer(format!("HTTP status {}", parts.status))),
-        }
+        decode_message(&body.to_bytes())
     }
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, KmsError> {
@@ -192,7 +195,7 @@ impl Client {
         if let Some(alive) = connection.as_ref().filter(|c| !c.is_closed()) {
             return Ok(alive.clone());
         }
-        let error = |e| KmsError::Connect(self.socket.display().to_string(), e);
+        let error = |e| KmsError::Connect(self.socket.display().to_string().replace('\0', "@"), e);
         let stream = UnixStream::connect(&self.socket).await.map_err(error)?;
         let (sender, driver) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
@@ -212,15 +215,88 @@ fn uid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-fn check(headers: &HeaderMap) -> Result<(), KmsError> {
+/// The value of `grpc-timeout`, rounded up, in the smallest unit that has few enough digits for it.
+fn timeout_header(left: Duration) -> String {
+    let units = [("n", 1), ("u", 1_000), ("m", 1_000_000), ("S", 1_000_000_000)];
+    let mut amounts = units.iter().map(|(unit, nanos)| (unit, left.as_nanos().div_ceil(*nanos)));
+    let (unit, amount) = amounts.find(|(_, amount)| *amount <= MAX_TIMEOUT).unwrap_or((&"S", MAX_TIMEOUT));
+    format!("{amount}{unit}")
+}
+
+/// Decodes the one message of a response.
+fn decode_message<A: Message + Default>(body: &[u8]) -> Result<A, KmsError> {
+    let Some(([compressed, length @ ..], message)) = body.split_first_chunk::<PREFIX>() else {
+        return Err(KmsError::Answer(format!("it has {} bytes and no message", body.len())));
+    };
+    if *compressed != 0 {
+        return Err(KmsError::Answer("it is compressed".into()));
+    }
+    let length = u32::from_be_bytes(*length);
+    if usize::try_from(length).ok() != Some(message.len()) {
+        let found = message.len();
+        return Err(KmsError::Answer(format!("a message of {length} bytes is announced, {found} follow")));
+    }
+    A::decode(message).map_err(|e| KmsError::Answer(e.to_string()))
+}
+
+/// Whether the headers have a status; an error if that is one.
+fn check(headers: &HeaderMap) -> Result<bool, KmsError> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
     match text("grpc-status") {
-        None => Ok(()),
-        Some(code) if code == "0" => Ok(()),
+        None => Ok(false),
+        Some(code) if code == "0" => Ok(true),
         Some(code) => {
             let message = text("grpc-message").unwrap_or_default();
             let message = percent_encoding::percent_decode_str(&message).decode_utf8_lossy().into_owned();
             Err(KmsError::Status { code, message })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_has_at_most_eight_digits() {
+        for (left, expected) in [
+            (Duration::ZERO, "0n"),
+            (Duration::from_nanos(99_999_999), "99999999n"),
+            (Duration::from_nanos(100_000_001), "100001u"),
+            (Duration::from_secs(3), "3000000u"),
+            (Duration::from_secs(100), "100000m"),
+            (Duration::from_secs(100_000), "100000S"),
+            (Duration::MAX, "99999999S"),
+        ] {
+            assert_eq!(timeout_header(left), expected, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn a_response_has_one_message_of_the_length_that_it_announces() {
+        let status = StatusResponse { version: "v2".into(), ..StatusResponse::default() };
+        let encoded = status.encode_to_vec();
+        let framed = |compressed: u8, length: usize| {
+            let mut body = vec![compressed];
+            body.extend_from_slice(&u32::try_from(length).unwrap().to_be_bytes());
+            body.extend_from_slice(&encoded);
+            body
+        };
+        let whole = framed(0, encoded.len());
+        assert_eq!(decode_message::<StatusResponse>(&whole).unwrap(), status);
+        let twice = [whole.clone(), whole.clone()].concat();
+        let shorter = &whole[..whole.len() - 1];
+        let all = [
+            (&[][..], "it has 0 bytes and no message"),
+            (&whole[..4], "it has 4 bytes and no message"),
+            (shorter, "a message of 4 bytes is announced, 3 follow"),
+            (&twice, "a message of 4 bytes is announced, 13 follow"),
+            (&framed(1, encoded.len()), "it is compressed"),
+            (&framed(0, 0), "a message of 0 bytes is announced, 4 follow"),
+        ];
+        for (body, expected) in all {
+            let error = decode_message::<StatusResponse>(body).unwrap_err();
+            assert_eq!(error.to_string(), format!("the answer cannot be read: {expected}"));
         }
     }
 }

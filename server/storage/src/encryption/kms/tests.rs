@@ -34,6 +34,17 @@ struct Plugin {
     decrypted: AtomicUsize,
     encrypted: AtomicUsize,
     healthy: std::sync::atomic::AtomicBool,
+    broken: Mutex<Option<Broken>>,
+    /// `grpc-timeout` of the last request.
+    timeout: Mutex<String>,
+}
+
+/// What is wrong with the responses of a plugin.
+enum Broken {
+    /// They end without trailers.
+    NoStatus,
+    /// They have their message twice.
+    Doubled,
 }
 
 impl Plugin {
@@ -43,6 +54,8 @@ impl Plugin {
             decrypted: AtomicUsize::new(0),
             encrypted: AtomicUsize::new(0),
             healthy: true.into(),
+            broken: Mutex::default(),
+            timeout: Mutex::default(),
         });
         let listener = UnixListener::bind(socket).unwrap();
         let own = plugin.clone();
@@ -66,6 +79,7 @@ impl Plugin {
         let method = request.uri().path().rsplit('/').next().unwrap().to_owned();
         assert_eq!(request.uri().path(), format!("/v2.KeyManagementService/{method}"));
         assert_eq!(request.headers()["content-type"], "application/grpc");
+        *self.timeout.lock() = request.headers()["grpc-timeout"].to_str().unwrap().to_owned();
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let request = Bytes1::decode(&body[5..]).unwrap_or_default();
         let key = self.key.load(Ordering::SeqCst);
@@ -97,7 +111,16 @@ impl Plugin {
         framed.put_slice(&message);
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", "0".parse().unwrap());
-        Response::new(Frames(vec![Frame::trailers(trailers), Frame::data(framed.freeze())]))
+        let mut frames = vec![Frame::trailers(trailers), Frame::data(framed.freeze())];
+        match *self.broken.lock() {
+            None => {}
+            Some(Broken::NoStatus) => drop(frames.remove(0)),
+            Some(Broken::Doubled) => {
+                let data = frames[1].data_ref().unwrap().clone();
+                frames.push(Frame::data(data));
+            }
+        }
+        Response::new(Frames(frames))
     }
 }
 
@@ -223,4 +246,37 @@ async fn an_unavailable_plugin_stops_writes_and_not_reads_with_cached_seeds() {
     *early.shared.current.write() = Some(Arc::new(expired));
     assert!(early.seal(b"place", b"x", &mut out).unwrap_err().to_string().contains("expired"));
     assert_eq!(open(&early, &body).unwrap(), b"x");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn responses_that_break_the_protocol_are_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = Plugin::serve(&socket);
+    let kms = start(&socket).await;
+    assert!(kms.is_healthy());
+    for (broken, expected) in [
+        (Broken::NoStatus, "HTTP status 200 OK, no grpc-status"),
+        (Broken::Doubled, "a message of 15 bytes is announced, 35 follow"),
+    ] {
+        *plugin.broken.lock() = Some(broken);
+        let error = kms.shared.check().await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    *plugin.broken.lock() = None;
+    kms.shared.check().await.unwrap();
+    // Of the five seconds some are left.
+    let timeout = plugin.timeout.lock().clone();
+    let micros: u64 = timeout.strip_suffix('u').unwrap().parse().unwrap();
+    assert!(micros > 0 && micros <= 5_000_000, "{timeout}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_may_have_an_abstract_socket() {
+    let name = format!("plinth-kms-test-{}", std::process::id());
+    let _plugin = Plugin::serve(std::path::Path::new(&format!("\0{name}")));
+    let kms = start(std::path::Path::new(&format!("@{name}"))).await;
+    assert!(kms.is_healthy());
+    let body = seal(&kms, b"x");
+    assert_eq!(open(&kms, &body).unwrap(), b"x");
 }
