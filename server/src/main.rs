@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use plinth_apiserver::private_files;
 use plinth_registry::VERSION_INFO;
-use plinth_server::cli::{self, Cli, Invocation};
+use plinth_server::cli::{self, Arguments, Cli, Invocation};
 
 fn main() -> ExitCode {
     let missing = cli::processor::missing();
@@ -35,11 +35,23 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match cli::run(Cli::parse_from(arguments)) {
+    let Arguments { words, origins } = arguments;
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => match origins.explain(&error) {
+            Some(text) => {
+                eprint!("{text}");
+                return ExitCode::from(2);
+            }
+            None => error.exit(),
+        },
+    };
+    match cli::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if !error.is_logged() {
-                eprintln!("error: {}", error.message());
+                let message = error.message();
+                eprintln!("error: {message}{}", origins.notes(&message));
             }
             error.exit_code()
         }

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, Args, Command};
 use plinth_api::{parse_config, Strictness};
 use plinth_codec::value::Value;
 
+use super::flag_origins::{Arguments, FlagOrigins, Origin};
 use super::serve::ServeOptions;
 
 /// The flag that names the file.
@@ -34,9 +35,9 @@ pub enum FlagFileError {
 pub(super) fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<OsString>, FlagFileError> {
+) -> Result<Arguments, FlagFileError> {
     if arguments.get(1).is_none_or(|command| command != "serve" && command != "up") {
-        return Ok(arguments);
+        return Ok(Arguments::given(arguments));
     }
     let command = ServeOptions::augment_args(Command::new("serve"));
     let flags: Vec<(&Arg, &str)> =
@@ -44,9 +45,9 @@ pub(super) fn with_configuration(
     let given = flags_in(&arguments[2..]);
     let mut set: BTreeSet<String> = given.iter().map(|(name, _)| name.clone()).collect();
     if set.contains("help") {
-        return Ok(arguments);
+        return Ok(Arguments::given(arguments));
     }
-    let mut added = Vec::new();
+    let (mut added, mut origins) = (Vec::new(), FlagOrigins::default());
     let mut config = given.into_iter().rev().find_map(|(name, value)| value.filter(|_| name == CONFIG));
     for (_, name) in &flags {
         let Some(value) = environment(&variable(name)).filter(|_| !set.contains(*name)) else { continue };
@@ -54,6 +55,7 @@ pub(super) fn with_configuration(
             config = Some(value.clone());
         }
         added.push(argument(name, &value));
+        origins.add(name, Origin::Variable(variable(name)));
         set.insert((*name).to_owned());
     }
     if let Some(path) = config.map(PathBuf::from) {
@@ -65,6 +67,7 @@ pub(super) fn with_configuration(
             if set.contains(&name) {
                 continue;
             }
+            origins.add(&name, Origin::File(CONFIG, path.clone()));
             let values = arguments_of(&name, arg, &value);
             added.extend(values.map_err(|reason| FlagFileError::Invalid {
                 flag: CONFIG,
@@ -73,10 +76,10 @@ pub(super) fn with_configuration(
             })?);
         }
     }
-    let mut all: Vec<OsString> = arguments[..2].to_vec();
-    all.extend(added);
-    all.extend_from_slice(&arguments[2..]);
-    Ok(all)
+    let mut words: Vec<OsString> = arguments[..2].to_vec();
+    words.extend(added);
+    words.extend_from_slice(&arguments[2..]);
+    Ok(Arguments { words, origins })
 }
 
 /// The variable of the environment that has the value of a flag.
@@ -168,7 +171,7 @@ mod tests {
         let look_up =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
         let all = with_configuration(words, look_up).map_err(|error| error.to_string())?;
-        let shown = all.into_iter().skip(2).map(|word| word.into_string().unwrap());
+        let shown = all.words.into_iter().skip(2).map(|word| word.into_string().unwrap());
         let is_config = |word: &String| word == "--config" || word.ends_with("config.yaml");
         Ok(shown.filter(|word| !is_config(word)).collect())
     }
@@ -225,6 +228,7 @@ mod tests {
     #[test]
     fn other_commands_are_left_alone() {
         let words: Vec<OsString> = ["plinth", "verify", "--data-dir", "d"].map(OsString::from).to_vec();
-        assert_eq!(with_configuration(words.clone(), |_| Some("x".into())).unwrap(), words);
+        let unchanged = Arguments::given(words.clone());
+        assert_eq!(with_configuration(words, |_| Some("x".into())).unwrap(), unchanged);
     }
 }

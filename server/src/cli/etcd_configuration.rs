@@ -12,6 +12,7 @@ use plinth_codec::value::Value;
 
 use super::config_file::{argument, arguments_of, flags_in, read, FlagFileError};
 use super::etcd::EtcdCommandOptions;
+use super::flag_origins::{Arguments, FlagOrigins, Origin};
 
 /// The flag that names the file.
 const CONFIG: &str = "config-file";
@@ -40,28 +41,35 @@ fn variable(flag: &str) -> String {
 pub(super) fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<OsString>, FlagFileError> {
+) -> Result<Arguments, FlagFileError> {
     let (program, words) = arguments.split_at(arguments.len().min(2));
     let given = flags_in(words);
     if given.iter().any(|(name, _)| name == "help") {
-        return Ok(arguments);
+        return Ok(Arguments::given(arguments));
     }
+    let mut origins = FlagOrigins::default();
     let environment = |name: &str| environment(&variable(name)).filter(|value| !value.is_empty());
     let named = given.iter().rev().find_map(|(name, value)| value.clone().filter(|_| name == CONFIG));
     let command = EtcdCommandOptions::augment_args(Command::new("etcd"));
     if let Some(path) = named.or_else(|| environment(CONFIG)).map(PathBuf::from) {
-        let mut all = program.to_vec();
-        all.extend(of_file(&path, &command)?);
+        let mut words = program.to_vec();
+        words.extend(of_file(&path, &command)?);
+        for (flag, _) in flags_in(&words) {
+            origins.add(&flag, Origin::File(CONFIG, path.clone()));
+        }
         let own = given.into_iter().filter(|(name, _)| OWN.contains(&name.as_str()));
-        all.extend(own.filter_map(|(name, value)| Some(argument(&name, &value?))));
-        return Ok(all);
+        words.extend(own.filter_map(|(name, value)| Some(argument(&name, &value?))));
+        return Ok(Arguments { words, origins });
     }
     let flags = command.get_arguments().filter_map(Arg::get_long);
     let set = flags.filter(|flag| !OWN.contains(flag) && !given.iter().any(|(name, _)| name == flag));
     let mut all = program.to_vec();
-    all.extend(set.filter_map(|flag| Some(argument(flag, &environment(flag)?))));
+    for (flag, value) in set.filter_map(|flag| Some((flag, environment(flag)?))) {
+        all.push(argument(flag, &value));
+        origins.add(flag, Origin::Variable(variable(flag)));
+    }
     all.extend_from_slice(words);
-    Ok(all)
+    Ok(Arguments { words: all, origins })
 }
 
 /// The arguments that a file has.
@@ -112,7 +120,7 @@ mod tests {
         let look_up =
             |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
         let all = with_configuration(words, look_up).map_err(|error| error.to_string())?;
-        Ok(all.iter().skip(2).map(|word| word.to_string_lossy().into_owned()).collect())
+        Ok(all.words.iter().skip(2).map(|word| word.to_string_lossy().into_owned()).collect())
     }
 
     #[test]

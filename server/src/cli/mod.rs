@@ -11,6 +11,7 @@ mod etcd_configuration;
 mod exit_code;
 mod export;
 mod feature_gates;
+mod flag_origins;
 mod given_flags;
 mod go_bool;
 mod hidden_token;
@@ -43,6 +44,7 @@ use crate::client::ClientError;
 
 pub use config_file::FlagFileError;
 use exit_code::STORAGE_FAILED;
+pub use flag_origins::{Arguments, FlagOrigins};
 pub use hidden_token::HiddenToken;
 pub use join::{join, JoinError, JoinOptions};
 pub use program_name::Invocation;

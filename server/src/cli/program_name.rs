@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::config_file::{self, FlagFileError};
 use super::etcd_configuration;
+use super::flag_origins::Arguments;
 
 /// Upstream's names of the program.
 const KUBE_APISERVER: &str = "kube-apiserver";
@@ -15,7 +16,7 @@ const ETCD: &str = "etcd";
 #[derive(Debug, PartialEq, Eq)]
 pub enum Invocation {
     /// A command, with the arguments of environment and configuration file added.
-    Command(Vec<OsString>),
+    Command(Arguments),
     /// `kube-apiserver --version`.
     UpstreamVersion,
     /// `etcd --version`.
@@ -50,7 +51,7 @@ impl Invocation {
         let mut arguments = with_configuration(arguments, environment)?;
         // kube-apiserver runs no controllers: beside it kube-controller-manager does. Before what is set
         // elsewhere, which takes precedence.
-        arguments.insert(2, "--controllers=".into());
+        arguments.words.insert(2, "--controllers=".into());
         Ok(Invocation::Command(arguments))
     }
 }
@@ -59,7 +60,7 @@ impl Invocation {
 fn with_configuration(
     arguments: Vec<OsString>,
     environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<Vec<OsString>, FlagFileError> {
+) -> Result<Arguments, FlagFileError> {
     match arguments.get(1).is_some_and(|command| command == ETCD) {
         true => etcd_configuration::with_configuration(arguments, environment),
         false => config_file::with_configuration(arguments, environment),
@@ -85,7 +86,7 @@ mod tests {
 
     fn serve(words: &[&str], variables: &[(&str, &str)]) -> Box<ServeOptions> {
         let Invocation::Command(arguments) = invocation(words, variables) else { panic!("{words:?}") };
-        let cli = Cli::try_parse_from(arguments).unwrap();
+        let cli = Cli::try_parse_from(arguments.words).unwrap();
         let Command::Serve(options) = cli.command else { panic!("{words:?} is not plinth serve") };
         options
     }
@@ -112,7 +113,7 @@ mod tests {
             let words = [name, "--secure-port=6444"].map(OsString::from).to_vec();
             assert_eq!(
                 Invocation::of(words.clone(), |_| Some("x".into())).unwrap(),
-                Invocation::Command(words)
+                Invocation::Command(Arguments::given(words))
             );
         }
     }
@@ -136,7 +137,7 @@ mod tests {
         else {
             panic!("it is a command")
         };
-        let Command::Etcd(options) = Cli::try_parse_from(arguments).unwrap().command else {
+        let Command::Etcd(options) = Cli::try_parse_from(arguments.words).unwrap().command else {
             panic!("it is plinth etcd")
         };
         assert_eq!((options.etcd.name.as_str(), options.etcd.data_dir.to_str()), ("n1", Some("d")));

@@ -57,10 +57,32 @@ fn a_file_with_errors_is_refused() {
     let message = refused("no-such-flag: 1\n");
     let wanted = format!("error: --config: {}: no-such-flag: not a flag of \"plinth serve\"", file.display());
     assert!(message.starts_with(&wanted), "{message}");
-    // What a flag may be is reported as for the command line.
+    // What a flag may be is reported as for the command line, with the file.
     let message = refused("secure-port: many\n");
-    assert!(message.contains("'many' for '--secure-port <PORT>'"), "{message}");
+    let wanted =
+        format!("error: --config: {}: invalid value 'many' for '--secure-port <PORT>'", file.display());
+    assert!(message.starts_with(&wanted), "{message}");
+    // What only the server finds wrong, too.
+    let message = refused("feature-gates: NoSuchGate=true\n");
+    let note = format!("\n--feature-gates is from --config: {}\n", file.display());
+    assert!(message.starts_with("error: --feature-gates: ") && message.ends_with(&note), "{message}");
     assert!(!dir.path().join("data").exists());
+}
+
+#[test]
+fn a_variable_with_an_error_is_named() {
+    let refused = |command: &[&str], variable: &str, value: &str| {
+        let mut command = launch().command(command.iter().copied());
+        let output = command.env(variable, value).outcome();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let message = refused(&["serve"], "PLINTH_SECURE_PORT", "many");
+    let wanted = "error: PLINTH_SECURE_PORT: invalid value 'many' for '--secure-port <PORT>'";
+    assert!(message.starts_with(wanted), "{message}");
+    let message = refused(&["etcd", "--data-dir", "none"], "ETCD_QUOTA_BACKEND_BYTES", "many");
+    let wanted = "error: ETCD_QUOTA_BACKEND_BYTES: invalid value 'many' for '--quota-backend-bytes";
+    assert!(message.starts_with(wanted), "{message}");
 }
 
 #[tokio::test]
@@ -84,18 +106,41 @@ async fn the_certificate_has_the_names_that_flags_give() {
 #[test]
 fn what_is_no_object_is_not_converted() {
     let dir = tempfile::tempdir().expect("directory");
-    let convert = |text: &str| {
+    let convert_with = |text: &str, flags: &[&str]| {
         let path = dir.path().join("input");
         fs::write(&path, text).expect("file");
-        let mut command = launch().command(["convert", "--to", "json"]);
+        let mut command = launch().command(["convert", "--to", "json"].iter().chain(flags).copied());
         let output = command.stdin(fs::File::open(&path).expect("file")).outcome();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
+    let convert = |text: &str| convert_with(text, &[]);
     for garbage in ["hello", "a: 1", "- kind: Pod\n  apiVersion: v1", "kind: Pod", "\u{1}\u{2}"] {
         let (succeeded, message) = convert(garbage);
         assert!(!succeeded && message.starts_with("error: "), "{garbage:?}: {message}");
     }
     assert_eq!(convert("apiVersion: v1\nkind: Pod"), (true, String::new()));
+    // A kind that no built-in group has, and one of a group that may have any.
+    for (version, kind) in [("v1", "Nope"), ("apps/v1", "Pod"), ("apps/v9", "Deployment"), ("nope/v1", "A")] {
+        let (succeeded, message) = convert(&format!("apiVersion: {version}\nkind: {kind}"));
+        let wanted =
+            format!("error: cannot convert: no kind \"{kind}\" is registered for version \"{version}\"");
+        assert!(!succeeded && message.starts_with(&wanted), "{message}");
+    }
+    for object in
+        ["apiVersion: example.com/v1\nkind: A\nspec: {b: 1}", "apiVersion: v1\nkind: List\nitems: []"]
+    {
+        assert_eq!(convert(object), (true, String::new()), "{object}");
+    }
+    // Fields that would be lost.
+    let unknown = "apiVersion: v1\nkind: Pod\nspec: {bogus: 1}";
+    let (succeeded, message) = convert(unknown);
+    let wanted = "error: cannot convert: strict decoding error: unknown field \"spec.bogus\"\n";
+    assert!(!succeeded && message.starts_with(wanted), "{message}");
+    let warned = (true, "Warning: unknown field \"spec.bogus\"\n".to_owned());
+    assert_eq!(convert_with(unknown, &["--validate=warn"]), warned);
+    assert_eq!(convert_with(unknown, &["--validate=false"]), (true, String::new()));
+    let twice = r#"{"apiVersion": "v1", "kind": "Pod", "kind": "Pod"}"#;
+    assert!(!convert(twice).0 && convert_with(twice, &["--validate=ignore"]).0);
 }
 
 #[tokio::test]
@@ -124,9 +169,17 @@ async fn the_status_of_a_server_is_shown() {
     let output = launch().command(["status", "--kubeconfig", &kubeconfig]).outcome();
     let page = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for line in ["health      ready", "revision    ", "commit      half within "] {
+    for line in ["health      ready", "revision    ", "commit      half within ", "slow        "] {
         assert!(page.lines().any(|found| found.starts_with(line)), "{line:?} in\n{page}");
     }
+    let objects = page.lines().find(|line| line.starts_with("objects     ")).expect("objects by kind");
+    assert!(
+        objects.contains("(") && objects.contains("clusterroles.rbac.authorization.k8s.io "),
+        "{objects}"
+    );
+    // Without the flag, as kubectl finds it.
+    let output = launch().command(["status"]).env("KUBECONFIG", &kubeconfig).outcome();
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("health      ready\n"));
 }
 
 #[tokio::test]
