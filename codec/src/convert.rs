@@ -18,8 +18,8 @@
 
 use std::str::FromStr;
 
-use crate::error::DecodeError;
-use crate::json::DecodeOptions;
+use crate::error::{DecodeError, StrictError};
+use crate::json::{DecodeOptions, Decoded};
 use crate::schema::{self, Schema, TypeId, GVK};
 use crate::value::Value;
 use crate::{cbor, json, protobuf, yaml};
@@ -107,6 +107,16 @@ pub fn detect(input: &[u8]) -> Format {
 
 /// Reads an object in any encoding.
 pub fn read(input: &[u8]) -> Result<Object, ConvertError> {
+    read_with(input, &DecodeOptions::default()).map(|(object, _)| object)
+}
+
+/// As [`read`], and reports fields that the type of a built-in kind lacks, and those that are there twice:
+/// the object is without the former. Protobuf has numbers of fields only, of which none is reported.
+pub fn read_reporting(input: &[u8]) -> Result<(Object, Vec<StrictError>), ConvertError> {
+    read_with(input, &DecodeOptions { strict: true })
+}
+
+fn read_with(input: &[u8], options: &DecodeOptions) -> Result<(Object, Vec<StrictError>), ConvertError> {
     if input.iter().all(u8::is_ascii_whitespace) {
         return Err(ConvertError::Empty);
     }
@@ -115,32 +125,46 @@ pub fn read(input: &[u8]) -> Result<Object, ConvertError> {
         return Err(ConvertError::Encrypted(String::from_utf8_lossy(provider).into_owned()));
     }
     let format = detect(input);
-    let object = read_as(input, format);
+    let object = read_as(input, format, options);
     match (format, input.strip_suffix(b"\n")) {
         (Format::Protobuf | Format::Cbor, Some(value)) if object.is_err() => {
-            read_as(value, format).or(object)
+            read_as(value, format, options).or(object)
         }
         _ => object,
     }
 }
 
-fn read_as(input: &[u8], format: Format) -> Result<Object, ConvertError> {
+fn read_as(
+    input: &[u8],
+    format: Format,
+    options: &DecodeOptions,
+) -> Result<(Object, Vec<StrictError>), ConvertError> {
     let schema = schema::builtin();
-    match format {
+    let decoded = match format {
         Format::Protobuf => {
             let envelope = protobuf::decode(input)?;
             let (gvk, id) = envelope.resolve(schema)?;
             let tree = protobuf::decode_object(envelope.raw, Some(&gvk), schema, id)?;
-            Ok(Object { gvk: Some(gvk), id: Some(id), tree })
+            return Ok((Object { gvk: Some(gvk), id: Some(id), tree }, Vec::new()));
         }
-        Format::Cbor => typed(cbor::decode(input)?, schema),
-        Format::Json => typed(json::parse(input)?, schema),
-        Format::Yaml => typed(yaml::to_value(input)?.0, schema),
-    }
+        Format::Cbor => Decoded { value: cbor::decode(input)?, strict: Vec::new() },
+        Format::Json if options.strict => json::parse_reporting(input)?,
+        Format::Json => Decoded { value: json::parse(input)?, strict: Vec::new() },
+        Format::Yaml => {
+            let (value, strict) = yaml::to_value(input)?;
+            Decoded { value, strict }
+        }
+    };
+    typed(decoded, schema, options)
 }
 
 /// Decodes a tree by the type that it names, if there is one.
-fn typed(tree: Value, schema: &Schema) -> Result<Object, ConvertError> {
+fn typed(
+    decoded: Decoded,
+    schema: &Schema,
+    options: &DecodeOptions,
+) -> Result<(Object, Vec<StrictError>), ConvertError> {
+    let Decoded { value: tree, mut strict } = decoded;
     let text = |key| tree.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
     let gvk = text("apiVersion").zip(text("kind")).map(|(api_version, kind)| {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -148,10 +172,14 @@ fn typed(tree: Value, schema: &Schema) -> Result<Object, ConvertError> {
     });
     let id = gvk.as_ref().and_then(|gvk| schema.kind(gvk));
     let tree = match id {
-        Some(id) => json::conform(tree, schema, id, &DecodeOptions::default())?.value,
+        Some(id) => {
+            let decoded = json::conform(tree, schema, id, options)?;
+            strict.extend(decoded.strict);
+            decoded.value
+        }
         None => tree,
     };
-    Ok(Object { gvk, id, tree })
+    Ok((Object { gvk, id, tree }, strict))
 }
 
 /// Appends an object in an encoding. JSON ends with a line break, as YAML does.
