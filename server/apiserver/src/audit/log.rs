@@ -4,7 +4,7 @@
 //! `--audit-log-mode` decides: requests wait, or the event is dropped and counted. The thread writes what is
 //! queued and flushes it; in mode batch it forms batches as the flags configure. Rotation and names of
 //! rotated files are those of upstream's log backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz`
-//! when compressed.
+//! when compressed, which another thread does (`rotated_files`).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -14,12 +14,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use time::macros::format_description;
-use time::{OffsetDateTime, PrimitiveDateTime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::counters::{Counters, EventLost};
 use super::options::{AuditMode, AuditOptions, Batching};
+use super::rotated_files::{backup_name, Cleaner, RotationLimits};
 use super::throttle::Throttle;
 use crate::private_files;
 
@@ -27,8 +26,6 @@ use crate::private_files;
 const MAX_QUEUED_BYTES: usize = 32 << 20;
 /// How long a shutdown waits for queued events.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Default size of a log file, in megabytes.
-const DEFAULT_MEGABYTES: u64 = 100;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The sending end of the queue. Cheap to clone.
@@ -207,43 +204,21 @@ fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Co
     }
 }
 
-/// When a file is rotated and how long rotated ones are kept.
-#[derive(Clone, Copy, Debug)]
-struct RotationLimits {
-    size: u64,
-    age: Option<Duration>,
-    count: Option<usize>,
-    compress: bool,
-}
-
-impl RotationLimits {
-    fn of(options: &AuditOptions) -> RotationLimits {
-        let megabytes =
-            if options.audit_log_maxsize == 0 { DEFAULT_MEGABYTES } else { options.audit_log_maxsize };
-        RotationLimits {
-            size: megabytes.saturating_mul(1 << 20),
-            age: (options.audit_log_maxage > 0)
-                .then(|| DAY.saturating_mul(u32::try_from(options.audit_log_maxage).unwrap_or(u32::MAX))),
-            count: (options.audit_log_maxbackup > 0).then_some(options.audit_log_maxbackup),
-            compress: options.audit_log_compress,
-        }
-    }
-}
-
 /// A file with rotation. Owned by the writing thread.
 struct RotatingFile {
     path: PathBuf,
     limits: RotationLimits,
     file: BufWriter<File>,
     written: u64,
+    cleaner: Cleaner,
 }
 
 impl RotatingFile {
     fn open(path: &Path, limits: RotationLimits) -> io::Result<RotatingFile> {
         let (file, written) = open(path)?;
-        let file = RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written };
-        file.clean_up();
-        Ok(file)
+        let cleaner = Cleaner::start(path, limits)?;
+        cleaner.rotated();
+        Ok(RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written, cleaner })
     }
 
     /// Renames the file after the current time and opens a new one.
@@ -253,31 +228,7 @@ impl RotatingFile {
         std::fs::rename(&self.path, &old)?;
         let (file, written) = open(&self.path)?;
         (self.file, self.written) = (BufWriter::new(file), written);
-        self.clean_up();
-        Ok(())
-    }
-
-    /// Compresses and removes rotated files. An error here must not stop the log.
-    fn clean_up(&self) {
-        if let Err(error) = self.try_clean_up(SystemTime::now()) {
-            tracing::warn!(%error, "rotated audit logs cannot be compressed or removed");
-        }
-    }
-
-    fn try_clean_up(&self, now: SystemTime) -> io::Result<()> {
-        let mut old = backups(&self.path)?;
-        // Newest first.
-        old.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        for (index, (time, path)) in old.into_iter().enumerate() {
-            let too_many = self.limits.count.is_some_and(|most| index >= most);
-            let too_old =
-                self.limits.age.is_some_and(|most| now.duration_since(time).is_ok_and(|age| age > most));
-            if too_many || too_old {
-                std::fs::remove_file(&path)?;
-            } else if self.limits.compress && path.extension().is_none_or(|e| e != "gz") {
-                compress(&path)?;
-            }
-        }
+        self.cleaner.rotated();
         Ok(())
     }
 }
@@ -307,62 +258,6 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let size = file.metadata()?.len();
     Ok((file, size))
-}
-
-const TIMESTAMP: &[time::format_description::BorrowedFormatItem<'static>] =
-    format_description!("[year]-[month]-[day]T[hour]-[minute]-[second].[subsecond digits:3]");
-
-/// Stem and extension, with a dot: `audit`, `.log`.
-fn name_parts(path: &Path) -> (String, String) {
-    let text = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
-    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
-    (text(path.file_stem()), extension)
-}
-
-/// An unused name for the file rotated at that time.
-fn backup_name(path: &Path, mut time: SystemTime) -> PathBuf {
-    let (stem, extension) = name_parts(path);
-    loop {
-        let stamp = OffsetDateTime::from(time).format(TIMESTAMP).unwrap_or_default();
-        let name = path.with_file_name(format!("{stem}-{stamp}{extension}"));
-        let compressed = PathBuf::from(format!("{}.gz", name.display()));
-        if !name.exists() && !compressed.exists() {
-            return name;
-        }
-        // Two rotations in one millisecond: the second gets the next millisecond.
-        time += Duration::from_millis(1);
-    }
-}
-
-/// Rotated files with the times in their names.
-fn backups(path: &Path) -> io::Result<Vec<(SystemTime, PathBuf)>> {
-    let (stem, extension) = name_parts(path);
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let stamp = name.strip_suffix(".gz").unwrap_or(&name).strip_suffix(&extension);
-        let stamp = stamp.and_then(|s| s.strip_prefix(&stem)).and_then(|s| s.strip_prefix('-'));
-        let Some(time) = stamp.and_then(|s| PrimitiveDateTime::parse(s, TIMESTAMP).ok()) else { continue };
-        found.push((SystemTime::from(time.assume_utc()), path));
-    }
-    Ok(found)
-}
-
-fn compress(path: &Path) -> io::Result<()> {
-    let target = PathBuf::from(format!("{}.gz", path.display()));
-    let temporary = PathBuf::from(format!("{}.new", target.display()));
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = private_files::create_new(&temporary)?;
-    let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-    io::copy(&mut File::open(path)?, &mut gzip)?;
-    gzip.finish()?.sync_all()?;
-    std::fs::rename(&temporary, &target)?;
-    std::fs::remove_file(path)
 }
 
 #[cfg(test)]
@@ -398,6 +293,8 @@ mod tests {
                 file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
             }
             file.flush().unwrap();
+            // What is under way is finished.
+            drop(file);
             let mut all = Vec::new();
             for name in names(dir.path()) {
                 let bytes = std::fs::read(dir.path().join(&name)).unwrap();
@@ -420,20 +317,39 @@ mod tests {
     }
 
     #[test]
-    fn old_files_go_by_count_and_by_age() {
+    fn compression_does_not_hold_up_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        for day in ["01", "02", "03", "04"] {
-            std::fs::write(dir.path().join(format!("audit-2020-01-{day}T00-00-00.000.log")), "x").unwrap();
-        }
-        std::fs::write(dir.path().join("audit-other.log"), "x").unwrap();
-        let limits = |count, age| RotationLimits { size: 100, age, count, compress: false };
-        let file = RotatingFile::open(&path, limits(Some(3), None)).unwrap();
-        assert_eq!(names(dir.path()).len(), 5, "the oldest has gone: {:?}", names(dir.path()));
-        let now = SystemTime::from(time::macros::datetime!(2020-01-05 12:00 UTC));
-        let by_age = RotatingFile { limits: limits(None, Some(2 * DAY)), ..file };
-        by_age.try_clean_up(now).unwrap();
-        assert_eq!(names(dir.path()), ["audit-2020-01-04T00-00-00.000.log", "audit-other.log", "audit.log"]);
+        // Whoever compresses this waits until somebody writes to it.
+        let rotated = dir.path().join("audit-2020-01-01T00-00-00.000.log");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &rotated,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let (done, written) = mpsc::channel();
+        let (log, limits) =
+            (path.clone(), RotationLimits { size: 100, age: None, count: None, compress: true });
+        let writer = std::thread::spawn(move || {
+            let mut file = RotatingFile::open(&log, limits).unwrap();
+            for n in 0..50 {
+                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
+            }
+            file.flush().unwrap();
+            done.send(()).unwrap();
+            drop(file);
+        });
+        // Without end if it is compressed by the thread that writes.
+        written.recv_timeout(Duration::from_secs(60)).expect("the lines are written");
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("line 049........\n"));
+        assert!(names(dir.path()).iter().filter(|name| name.ends_with(".log")).count() > 5);
+        std::fs::write(&rotated, "x").unwrap();
+        writer.join().unwrap();
+        let names = names(dir.path());
+        assert!(names.iter().all(|name| name == "audit.log" || name.ends_with(".gz")), "{names:?}");
     }
 
     #[tokio::test]

@@ -15,6 +15,7 @@ pub mod options;
 mod own_requests;
 pub mod policy;
 mod recording;
+mod rotated_files;
 mod sinks;
 mod throttle;
 mod webhook;
