@@ -2,6 +2,7 @@
 //! and watchdog (`sd_notify(3)`), and a listening socket (`sd_listen_fds(3)`).
 
 use std::ffi::{OsStr, OsString};
+use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, FromRawFd, RawFd};
@@ -71,13 +72,28 @@ impl Notifier {
         }
     }
 
-    /// Sends a sign of life at half of the interval that the watchdog waits for one; never returns.
-    pub(super) async fn keep_alive(&self) {
+    /// Sends a sign of life at half of the interval that the watchdog waits for one, each time that `probe`
+    /// succeeds within as long; never returns. What does not answer is as dead as what fails.
+    pub(super) async fn keep_alive<P>(&self, probe: impl Fn() -> P)
+    where
+        P: Future<Output = Result<(), String>>,
+    {
         let Some(interval) = self.watchdog else { return std::future::pending().await };
-        let mut ticks = tokio::time::interval(interval / 2);
+        let period = interval / 2;
+        let mut ticks = tokio::time::interval(period);
+        let mut worked = true;
         loop {
             ticks.tick().await;
-            self.notify("WATCHDOG=1");
+            let outcome = tokio::time::timeout(period, probe()).await;
+            let outcome = outcome.unwrap_or_else(|_| Err("no answer".to_owned()));
+            match &outcome {
+                Ok(()) => self.notify("WATCHDOG=1"),
+                Err(error) if worked => {
+                    tracing::error!(%error, "server does not work; the watchdog is sent no sign of life");
+                }
+                Err(_) => {}
+            }
+            worked = outcome.is_ok();
         }
     }
 }
@@ -143,6 +159,50 @@ mod tests {
         }
         // Without a service manager.
         Notifier::of(|_| None).unwrap().notify("READY=1");
+    }
+
+    #[tokio::test]
+    async fn only_a_server_that_works_gives_a_sign_of_life() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_nonblocking(true).unwrap();
+        let signs = || {
+            let mut count = 0;
+            while let Ok(length) = manager.recv(&mut [0; 64]) {
+                assert_eq!(length, "WATCHDOG=1".len());
+                count += 1;
+            }
+            count
+        };
+        let variables = [("NOTIFY_SOCKET", path.display().to_string()), ("WATCHDOG_USEC", "2000".to_owned())];
+        let notifier = Notifier::of(environment(&variables)).unwrap();
+        // Probes that fail, then some without an answer, then one that succeeds, and then it has been seen.
+        let probes = std::cell::Cell::new(0);
+        let probe = || {
+            probes.set(probes.get() + 1);
+            let number = probes.get();
+            async move {
+                match number {
+                    ..=3 => Err("broken".to_owned()),
+                    4..=6 => std::future::pending().await,
+                    _ => Ok(()),
+                }
+            }
+        };
+        let is_over = async {
+            while probes.get() < 7 {
+                assert_eq!(signs(), 0);
+                tokio::task::yield_now().await;
+            }
+            while signs() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = notifier.keep_alive(probe) => unreachable!("it never ends"),
+            () = is_over => {}
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The storage fails under a running server: a library that is loaded before the C library makes one sync
 //! fail, or has syncs hang.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -349,4 +350,42 @@ async fn a_write_is_committed_without_its_client_and_recorded() {
         written += usize::from(is_there);
     }
     assert!(written > 0, "what waits in the queue is written");
+}
+
+/// The watchdog of a service manager would restart it only for as long as the disk hangs.
+#[tokio::test]
+async fn a_server_whose_disk_hangs_gives_no_sign_of_life() {
+    let launch = launch();
+    let dir = launch.data_dir().expect("directory");
+    let (hang, path) = (dir.path().join("hang"), dir.path().join("notify"));
+    let manager = UnixDatagram::bind(&path).expect("socket");
+    let launch = launch.env("LD_PRELOAD", &shim(dir.path())).env(HANG, &hang);
+    let launch = launch.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", Path::new("100000"));
+    let server = start_ready(&launch, dir.path(), &[]).await;
+    let receive = |within: Duration| {
+        manager.set_read_timeout(Some(within)).expect("timeout");
+        let mut bytes = [0; 1024];
+        let length = manager.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    };
+    let sign = Some("WATCHDOG=1".to_owned());
+    assert!(receive(HANG_SEEN_WITHIN).expect("a message").starts_with("READY=1"));
+    assert_eq!(receive(HANG_SEEN_WITHIN), sign);
+
+    std::fs::write(&hang, "").expect("the disk hangs");
+    let mut writer = connect_to(&server, Protocol::Http1).await;
+    let write = tokio::spawn(async move { writer.call(&config_map("late")).await });
+    // Forty times the interval: as often as a sign would come.
+    let mut ends = false;
+    for _ in 0..200 {
+        ends = receive(Duration::from_secs(2)).is_none();
+        if ends {
+            break;
+        }
+    }
+    assert!(ends, "signs of life go on");
+
+    std::fs::remove_file(&hang).expect("the disk comes back");
+    write.await.expect("no panic").expect("an answer");
+    assert_eq!(receive(HANG_SEEN_WITHIN), sign);
 }

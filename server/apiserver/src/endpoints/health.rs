@@ -175,6 +175,21 @@ fn storage(server: &Server, probe: Probe) -> Result<(), String> {
     }
 }
 
+/// Why the server does not work, for a supervisor that would restart it: what fails `/livez`, or a committer
+/// that answers nothing. A replica's waits for the journal, which a restart does not help.
+///
+/// # Errors
+/// The reason, as the check of the storage has it.
+pub async fn check_liveness(server: &Server) -> Result<(), String> {
+    storage(server, Probe::Liveness)?;
+    let engine = server.store.engine();
+    if !engine.is_replica() {
+        // Whatever it answers: it works. That it has failed for good was checked.
+        let _ = engine.transact(plinth_engine::Transaction::new()).await;
+    }
+    Ok(())
+}
+
 /// The check of a replica's journal. It is listed, and fails no probe: reads and watches go on without the
 /// journal, and another replica could not write either.
 const JOURNAL: &str = "journal";

@@ -26,6 +26,8 @@ use plinth_registry::{root_paths_document, version_document};
 
 pub(crate) use metric_labels::metered_target;
 
+pub use health::check_liveness;
+
 /// Paths that `/` lists in addition to the API.
 const ENDPOINTS: &[&str] = &[
     "/flagz",

@@ -154,7 +154,7 @@ async fn serve(mut options: ServeOptions, on_ready: impl FnOnce(&Running) -> boo
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = notifier.keep_alive() => {}
+        () = notifier.keep_alive(|| running.check_liveness()) => {}
         failure = running.failed() => {
             notifier.notify("STOPPING=1\nSTATUS=The storage engine has failed");
             running.stop_after_failure(&failure).await;

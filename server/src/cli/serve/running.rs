@@ -16,6 +16,7 @@ use crate::controllers::identity_lease::IdentityLease;
 use crate::members;
 use crate::replica::controller_lease;
 use plinth_apiserver::context::Server;
+use plinth_apiserver::endpoints;
 
 /// Time limit for recording that a replica stops.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -58,6 +59,11 @@ impl Running {
     /// unhealthy; the process should exit and be restarted.
     pub async fn failed(&self) -> plinth_engine::Failure {
         self.server.store.engine().failed().await
+    }
+
+    /// Why the server does not work, if it does not: see [`endpoints::check_liveness`].
+    pub(super) async fn check_liveness(&self) -> Result<(), String> {
+        endpoints::check_liveness(&self.server).await
     }
 
     /// Reports itself as not ready, and serves on for `delay`, so that load balancers send requests to other
