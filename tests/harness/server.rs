@@ -146,7 +146,8 @@ impl TestServer {
         TestServer::of(launch().on_host(host, &[]), arguments).await
     }
 
-    async fn of(launch: Launch, arguments: &[&str]) -> TestServer {
+    /// Starts a server that a launch describes, and waits until it is ready.
+    pub async fn of(launch: Launch, arguments: &[&str]) -> TestServer {
         let dir = launch.data_dir().expect("data directory");
         let server = start_ready(&launch, dir.path(), arguments).await;
         let access = Access { kubeconfig: server.kubeconfig() };

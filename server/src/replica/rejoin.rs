@@ -217,6 +217,7 @@ fn client(dir: &Path, peer: SocketAddr, identity: Identity) -> Result<ServerClie
         authority: peer.to_string(),
         tls: Some((config, peer.ip().to_string())),
         authorization: None,
+        proxy: None,
     };
     Ok(ServerClient::new(origin, format!("https://{peer}")))
 }

@@ -13,6 +13,7 @@ mod admission_webhooks;
 mod auth_webhooks;
 mod kubelets;
 mod logs;
+mod proxied_webhooks;
 mod proxies;
 mod webhook_credentials;
 mod webhook_limits;

@@ -6,12 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
-use hyper::header::{HeaderValue, AUTHORIZATION, HOST, USER_AGENT};
+use hyper::header::{HeaderMap, HeaderValue, AUTHORIZATION, HOST, PROXY_AUTHORIZATION, USER_AGENT};
 use hyper::{Request, StatusCode, Uri};
 use rustls::ClientConfig;
+use tokio::net::TcpStream;
 
 use super::connection::{dial, handshake, secure, ConnectError, Connection, Stream};
 use super::pool::Pool;
+use super::proxy::Proxy;
 
 /// Bytes of an error response's text that are shown.
 const MAX_ERROR_TEXT: usize = 512;
@@ -66,11 +68,14 @@ pub struct Origin {
     pub tls: Option<(Arc<ClientConfig>, String)>,
     /// Value of the `Authorization` header.
     pub authorization: Option<HeaderValue>,
+    /// The proxy that it is reached through.
+    pub proxy: Option<Proxy>,
 }
 
 impl Origin {
-    /// The origin of an absolute URL, without credentials. TLS if there are settings for it; the URL's host
-    /// is the server name to verify. `None` when the URL has no host.
+    /// The origin of an absolute URL, without credentials, through the environment's proxy for it. TLS if
+    /// there are settings for it; the URL's host is the server name to verify. `None` when the URL has no
+    /// host.
     pub fn of_url(url: &Uri, tls: Option<Arc<ClientConfig>>) -> Option<Origin> {
         let host = url.host()?.trim_matches(['[', ']']).to_owned();
         let port = url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
@@ -80,7 +85,8 @@ impl Origin {
             None => url.host()?.to_owned(),
         };
         let tls = tls.map(|config| (config, host.clone()));
-        Some(Origin { host, port, authority, tls, authorization: None })
+        let proxy = Proxy::of_environment(tls.is_some(), &host, port);
+        Some(Origin { host, port, authority, tls, authorization: None, proxy })
     }
 
     /// Opens a connection.
@@ -93,7 +99,7 @@ impl Origin {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let stream = dial(&self.host, self.port, |_| true).await?;
+        let stream = self.dial().await?;
         let stream: Box<dyn Stream> = match &self.tls {
             Some((config, name)) => secure(stream, config, name).await?,
             None => Box::new(stream),
@@ -101,8 +107,33 @@ impl Origin {
         handshake(stream).await
     }
 
+    /// A connection to the service or, where requests without TLS go through a proxy, to that.
+    async fn dial(&self) -> Result<TcpStream, ConnectError> {
+        let Some(proxy) = &self.proxy else { return dial(&self.host, self.port, |_| true).await };
+        proxy.check()?;
+        let mut stream = dial(&proxy.host, proxy.port, |_| true).await?;
+        if self.tls.is_some() {
+            proxy.tunnel(&mut stream, &self.host, self.port).await?;
+        }
+        Ok(stream)
+    }
+
+    /// Where a proxy is to pass a request on, which is one without TLS: names the service in its URI.
+    pub fn set_proxied(&self, uri: &mut Uri, headers: &mut HeaderMap) {
+        let Some(proxy) = self.proxy.as_ref().filter(|_| self.tls.is_none()) else { return };
+        if let Ok(absolute) = format!("http://{}{uri}", self.authority).parse() {
+            *uri = absolute;
+        }
+        if let Some(value) = &proxy.authorization {
+            headers.insert(PROXY_AUTHORIZATION, value.clone());
+        }
+    }
+
     /// Sets the headers that all requests to this service have.
     pub fn set_headers(&self, request: &mut Request<Full<Bytes>>) {
+        let mut uri = std::mem::take(request.uri_mut());
+        self.set_proxied(&mut uri, request.headers_mut());
+        *request.uri_mut() = uri;
         let headers = request.headers_mut();
         if let Ok(host) = HeaderValue::try_from(&self.authority) {
             headers.insert(HOST, host);
@@ -214,6 +245,32 @@ mod tests {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = Uri::from_static(path);
         request
+    }
+
+    /// Requests without TLS name the server in their URI.
+    #[tokio::test]
+    async fn a_proxy_passes_on_requests_without_tls() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Uri::from_static("http://hook.example.invalid:81/");
+        let address = listener.local_addr().unwrap();
+        let proxy = Proxy::of_url(&format!("http://u:p@{address}")).unwrap();
+        let origin = Origin { proxy: Some(proxy), ..Origin::of_url(&url, None).unwrap() };
+        let client = Client::new(origin);
+        let call = tokio::spawn(async move { client.call(get("/path?a=b"), BOUNDS).await });
+        let (mut served, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(served.read_u8().await.unwrap());
+        }
+        let request = String::from_utf8(request).unwrap();
+        let line = "GET http://hook.example.invalid:81/path?a=b HTTP/1.1\r\n";
+        assert!(
+            request.starts_with(line) && request.contains("proxy-authorization: Basic dTpw\r\n"),
+            "{request}"
+        );
+        served.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+        assert_eq!(call.await.unwrap().unwrap(), "ok");
     }
 
     /// A service that answers with its request's path, and counts connections and requests. After `/bye` it

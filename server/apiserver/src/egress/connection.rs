@@ -20,6 +20,8 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
 use super::forward::RequestConnection;
+use super::happy_eyeballs;
+use super::proxy::ProxyError;
 use super::tls_error;
 
 /// Bytes of a connection that were received and not read, and so the longest head of a response. Each proxied
@@ -49,6 +51,9 @@ pub enum ConnectError {
     /// Not a valid server name.
     #[error("tls: {0:?} is no name of a server")]
     Name(String),
+    /// The proxy failed, or did not connect.
+    #[error("{0}")]
+    Proxy(#[from] ProxyError),
     /// TLS failed, most often because the certificate is not trusted.
     #[error("{}", tls_error::in_go(.0))]
     Tls(io::Error),
@@ -65,7 +70,7 @@ fn in_go(error: &io::Error) -> String {
     }
 }
 
-/// Connects to the first allowed address of a host that answers. The timeout is the system's.
+/// Connects to the first allowed address of a host that answers (`happy_eyeballs`).
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -80,7 +85,7 @@ pub async fn dial(
     if addresses.is_empty() {
         return Err(ConnectError::NotAllowed);
     }
-    let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
+    let stream = happy_eyeballs::connect(addresses).await.map_err(failed)?;
     // A request, or a typed key, must not wait for the one before it; a machine that is gone sends nothing.
     prepare_outgoing_socket(&stream).map_err(failed)?;
     Ok(stream)

@@ -3,6 +3,8 @@
 //! | module | subject |
 //! |---|---|
 //! | [`connection`] | DNS, TCP, TLS, HTTP/1.1 |
+//! | `happy_eyeballs` | which of a host's addresses is connected to |
+//! | [`proxy`] | proxies from the environment |
 //! | [`tls`] | which servers a client trusts, and its own certificate |
 //! | `tls_error` | errors of TLS in Go's words |
 //! | [`client`] | requests to one service over pooled connections |
@@ -28,9 +30,11 @@ pub mod client;
 mod client_cache;
 pub mod connection;
 pub mod forward;
+mod happy_eyeballs;
 pub mod kubeconfig;
 pub mod kubelets;
 mod pool;
+pub mod proxy;
 pub mod remote;
 pub mod resolver;
 mod review;

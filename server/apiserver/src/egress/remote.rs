@@ -361,7 +361,8 @@ impl RemoteApis {
             let authority = key.address.to_string();
             let Address { host, port } = key.address.clone();
             let tls = Some((config, key.server_name.clone()));
-            let origin = Origin { host, port, authority, tls, authorization: None };
+            // At an address of the cluster.
+            let origin = Origin { host, port, authority, tls, authorization: None, proxy: None };
             Ok(RemoteClient { origin, idle: self.idle.pool() })
         })
     }

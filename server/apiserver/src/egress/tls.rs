@@ -1,6 +1,5 @@
 //! TLS client settings: which servers are trusted, and the client's own certificate.
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,11 +11,7 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use plinth_pki::{crypto_provider, parse_certificates, read_certificates};
-
-/// Trust stores of common systems.
-const SYSTEM_BUNDLES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+use plinth_pki::{crypto_provider, parse_certificates};
 
 /// Why a PEM text contains no certificate authorities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,20 +90,19 @@ pub fn authorities_or_system(pem: &[u8]) -> Result<Arc<RootCertStore>, Authoriti
     }
 }
 
-/// The system's trust store; empty where there is none. Loaded once, as Go does.
+/// The system's trust store, or what `SSL_CERT_FILE` and `SSL_CERT_DIR` name; empty where there is none.
+/// Loaded once, as Go does.
 fn system_authorities() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
     let read = || {
-        let mut roots = RootCertStore::empty();
-        let file = SYSTEM_BUNDLES.iter().map(Path::new).find(|path| path.exists());
-        match file.map(read_certificates).transpose() {
-            // Trust stores contain certificates of obsolete forms; those are skipped.
-            Ok(certificates) => drop(roots.add_parsable_certificates(certificates.unwrap_or_default())),
-            Err(error) => {
-                tracing::warn!(%error, "system trust store cannot be loaded; its certificate authorities \
-                    are not trusted")
-            }
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::warn!(%error, "a part of the system's trust store cannot be loaded; its certificate \
+                authorities are not trusted");
         }
+        let mut roots = RootCertStore::empty();
+        // Trust stores contain certificates of obsolete forms; those are skipped.
+        let _ = roots.add_parsable_certificates(found.certs);
         Arc::new(roots)
     };
     ROOTS.get_or_init(read).clone()

@@ -14,6 +14,7 @@ use plinth_http::ConnectionLimits;
 use super::client::{Bounds, CallError, Client, Origin};
 use super::client_cache::ClientCache;
 use super::pool::IdleConnections;
+use super::proxy::Proxy;
 use super::resolver::{Address, ResolveError, ServiceResolver};
 use super::slots::{Slot, Slots};
 use super::tls::{self, AuthoritiesError, ServerTrust};
@@ -202,7 +203,11 @@ impl Webhooks {
             // Authorities and certificates have been validated, so the settings cannot fail.
             let config = tls::config(ServerTrust::Authorities(tls::authorities_or_system(&pem)?), identity)
                 .map_err(|_| AuthoritiesError::Certificate)?;
+            // A Service is at an address of the cluster.
+            let Address { host, port } = &key.address;
+            let proxied = target.service.is_none().then(|| Proxy::of_environment(true, host, *port));
             let origin = Origin {
+                proxy: proxied.flatten(),
                 host: key.address.host.clone(),
                 port: key.address.port,
                 authority: target.authority(),

@@ -63,6 +63,7 @@ impl Connector {
         if let Some(path) = parts.uri.path_and_query() {
             parts.uri = Uri::from(path.clone());
         }
+        origin.set_proxied(&mut parts.uri, &mut parts.headers);
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, origin.connect()).await;
         let mut connection = connected.map_err(|_| CallError::Timeout)??;
         let response = connection.send(HttpRequest::from_parts(parts, body)).await?;
@@ -116,6 +117,7 @@ fn origin(url: &Uri, tls: &Arc<ClientConfig>) -> Origin {
         authority: String::new(),
         tls: None,
         authorization: None,
+        proxy: None,
     })
 }
 
