@@ -7,5 +7,6 @@ pub mod kubeconfig;
 pub mod pki;
 mod stage;
 
+pub(crate) use datadir::ADMIN_KUBECONFIG;
 pub use datadir::{DataDir, DataDirError, JoiningDir, StoreReplacement};
 pub use stage::Stage;

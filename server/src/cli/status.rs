@@ -7,20 +7,25 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::serve::default_data_dir;
+use crate::bootstrap::ADMIN_KUBECONFIG;
 use crate::client::{ClientError, ServerClient};
 
 const METRICS_PATH: &str = "/metrics";
 const READY_PATH: &str = "/readyz?verbose";
-/// Resources that are listed by number of watches and by requests.
+/// Resources that are listed by number of objects, watches and requests.
 const LISTED: usize = 8;
+/// Seconds after which a request is slow: a bucket's bound.
+const SLOW: f64 = 1.0;
 
 /// Options of `plinth status`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  plinth status --kubeconfig ./data/admin.kubeconfig")]
+#[command(after_help = "Examples:\n  plinth status\n  plinth status --kubeconfig ./data/admin.kubeconfig")]
 pub struct StatusOptions {
-    /// Kubeconfig for a running server
+    /// Kubeconfig for a running server; by default the file that KUBECONFIG names, or admin.kubeconfig in the
+    /// default data directory
     #[arg(long, value_name = "FILE")]
-    pub kubeconfig: PathBuf,
+    pub kubeconfig: Option<PathBuf>,
     /// Seconds over which rates are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     pub interval: u64,
@@ -63,6 +68,27 @@ impl Samples {
     }
 }
 
+/// Requests that took longer than [`SLOW`] by resource, most first. Watches and connections last as long as
+/// clients want.
+fn slow_requests(samples: &Samples) -> Vec<(String, f64)> {
+    let mut slow: BTreeMap<String, f64> = BTreeMap::new();
+    for (labels, below) in samples.series("apiserver_request_duration_seconds_bucket") {
+        let label = |name| label_value(labels, name).unwrap_or_default();
+        // All of them, less those that were fast enough.
+        let sign = match label("le").parse::<f64>() {
+            Ok(f64::INFINITY) => 1.0,
+            Ok(SLOW) => -1.0,
+            _ => continue,
+        };
+        if !matches!(label("verb"), "WATCH" | "CONNECT") {
+            *slow.entry(label("resource").to_owned()).or_default() += sign * below;
+        }
+    }
+    let mut slow: Vec<_> = slow.into_iter().filter(|(_, count)| *count > 0.0).collect();
+    slow.sort_by(|a, b| b.1.total_cmp(&a.1));
+    slow
+}
+
 /// The value of a label in `a="x",b="y"`. Those that are looked for have no quotes in their values.
 fn label_value<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
     let mut pairs = labels.split("\",").filter_map(|pair| pair.split_once("=\""));
@@ -74,7 +100,8 @@ fn label_value<'a>(labels: &'a str, label: &str) -> Option<&'a str> {
 /// # Errors
 /// When the server cannot be reached, or refuses the metrics.
 pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
-    let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
+    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(default_kubeconfig);
+    let server = ServerClient::of_kubeconfig(&kubeconfig)?;
     let fetch = |path| {
         let mut text = Vec::new();
         server.get(path, &mut text)?;
@@ -92,6 +119,14 @@ pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
     let after = Samples::parse(&fetch(METRICS_PATH)?);
     print!("{}", page(&health, &before, &after, start.elapsed()));
     Ok(())
+}
+
+/// The kubeconfig of who names none: of the files in `KUBECONFIG` the first one, else what a server without
+/// `--data-dir` has written.
+fn default_kubeconfig() -> PathBuf {
+    let named = std::env::var_os("KUBECONFIG");
+    let first = named.and_then(|files| std::env::split_paths(&files).find(|file| file.as_os_str() != ""));
+    first.unwrap_or_else(|| default_data_dir().join(ADMIN_KUBECONFIG))
 }
 
 fn page(health: &str, before: &Samples, after: &Samples, elapsed: Duration) -> String {
@@ -140,8 +175,10 @@ fn page(health: &str, before: &Samples, after: &Samples, elapsed: Duration) -> S
     );
     let families = after.by("plinth_engine_column_family_file_bytes", "family");
     line("files", list(&families, size));
+    line("objects", list(&after.by("apiserver_storage_objects", "resource"), |n| n.to_string()));
     line("watches", list(&after.by("apiserver_longrunning_requests", "resource"), |n| n.to_string()));
     line("requests", list(&after.by("apiserver_request_total", "resource"), |n| n.to_string()));
+    line("slow", format!("{} took over {SLOW} s", list(&slow_requests(after), |n| n.to_string())));
     page
 }
 
@@ -206,6 +243,13 @@ mod tests {
         apiserver_request_total{verb=\"list\",resource=\"pods\",code=\"200\"} 1\n\
         apiserver_request_total{verb=\"get\",resource=\"\",code=\"200\"} 2\n\
         plinth_engine_column_family_file_bytes{family=\"log\"} 2048\n\
+        apiserver_storage_objects{resource=\"pods\"} 4\n\
+        apiserver_storage_objects{resource=\"deployments.apps\"} 9\n\
+        apiserver_request_duration_seconds_bucket{verb=\"LIST\",resource=\"pods\",le=\"1\"} 5\n\
+        apiserver_request_duration_seconds_bucket{verb=\"LIST\",resource=\"pods\",le=\"60\"} 7\n\
+        apiserver_request_duration_seconds_bucket{verb=\"LIST\",resource=\"pods\",le=\"+Inf\"} 8\n\
+        apiserver_request_duration_seconds_bucket{verb=\"WATCH\",resource=\"pods\",le=\"1\"} 0\n\
+        apiserver_request_duration_seconds_bucket{verb=\"WATCH\",resource=\"pods\",le=\"+Inf\"} 8\n\
         plinth_engine_commit_duration_seconds_bucket{le=\"0.001\"} 60\n\
         plinth_engine_commit_duration_seconds_bucket{le=\"0.002\"} 100\n\
         plinth_engine_commit_duration_seconds_bucket{le=\"+Inf\"} 100\n";
@@ -219,7 +263,8 @@ mod tests {
         assert_eq!(line("revision"), "90 (history since 12)");
         assert_eq!(line("rates"), "0 requests/s, 20 commits/s, 0 watch events/s");
         assert_eq!(line("commit "), "half within 1 ms, 99% within 2 ms (of 100 since the start)");
-        assert_eq!(line("request "), "none since the start");
+        assert_eq!(line("objects"), "13 (deployments.apps 9, pods 4)");
+        assert_eq!(line("slow"), "3 (pods 3) took over 1 s");
         assert_eq!(line("files"), "2.0 KiB (log 2.0 KiB)");
         assert_eq!(line("requests"), "10 (pods 8)");
         assert_eq!(line("watches"), "0");

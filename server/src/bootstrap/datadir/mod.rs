@@ -44,6 +44,8 @@ pub use replacement::StoreReplacement;
 const MARKER: &str = "plinth";
 /// Directory in which a joining replica collects what it gets.
 const JOINING: &str = "joining";
+/// The administrator's kubeconfig.
+pub(crate) const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 const CONTINUE_KEY: &str = "continue.key";
 /// Names that may exist in an empty directory: a mount point contains the first, a first start that was
 /// killed leaves the second.
@@ -364,7 +366,7 @@ impl DataDir {
 
     /// Path of the administrator's kubeconfig.
     pub fn admin_kubeconfig(&self) -> PathBuf {
-        self.path.join("admin.kubeconfig")
+        self.path.join(ADMIN_KUBECONFIG)
     }
 
     /// The secret of continue tokens, created if missing: continue tokens become invalid then, and clients

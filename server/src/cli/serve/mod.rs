@@ -17,7 +17,7 @@ use super::service_manager::{inherited_listener, Notifier};
 use crate::bootstrap::kubeconfig;
 use plinth_apiserver::request_log;
 
-pub(super) use options::LoggingFormat;
+pub(super) use options::{default_data_dir, LoggingFormat};
 
 pub use error::ServeError;
 pub use options::ServeOptions;

@@ -202,7 +202,7 @@ pub enum LoggingFormat {
 }
 
 /// Where data is without `--data-dir`: the state directory of the system, or of the user.
-fn default_data_dir() -> PathBuf {
+pub(in crate::cli) fn default_data_dir() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/lib/plinth");
