@@ -9,6 +9,7 @@ use plinth_engine::{Engine, Error, Transaction};
 use tonic::Status;
 
 use crate::errors;
+use crate::member::Member;
 use crate::numbers::{pages, PAGE};
 use crate::wire::maintenance::{alarm, AlarmMember};
 
@@ -77,7 +78,7 @@ impl Alarms {
     /// Raises or disarms an alarm, durably. Returns whether that changed anything.
     pub(crate) async fn set(
         &self,
-        engine: &Engine,
+        member: &Member,
         AlarmMember { member_id, alarm }: AlarmMember,
         is_raised: bool,
     ) -> Result<bool, Status> {
@@ -99,7 +100,7 @@ impl Alarms {
             true => Transaction::new().set_number(name, 1),
             false => Transaction::new().remove_number(name),
         };
-        engine.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
+        member.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
         self.replace(raised);
         Ok(true)
     }

@@ -70,7 +70,7 @@ impl Permitted {
                     after
                 }
             };
-            let stored = self.member.engine.transact(after.change_from(&before)).await;
+            let stored = self.member.transact(after.change_from(&before)).await;
             stored.map_err(|error| errors::from_engine(&error))?;
             after.permit();
             auth.publish(after).await;

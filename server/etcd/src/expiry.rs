@@ -48,7 +48,7 @@ async fn remove_hints(member: &Arc<Member>) {
         let (engine, detached) = (member.engine.clone(), detached.to_vec());
         let checked = tokio::task::spawn_blocking(move || stale_hints(&engine, &detached)).await;
         let Ok(Ok(transaction)) = checked else { continue };
-        match member.engine.transact(transaction).await {
+        match member.transact(transaction).await {
             // A key has been changed meanwhile. Its hint stays until that is noted, or until the lease ends.
             Ok(_) | Err(Error::Conflict { .. }) => {}
             Err(error) => tracing::debug!(%error, "attachments of leases were not removed"),

@@ -20,6 +20,7 @@ use tonic_prost::ProstCodec;
 
 use crate::answers::Answer;
 use crate::auth::Credentials;
+use crate::counted_body::{counted, StartedCall};
 use crate::maintenance::{self, Identity};
 use crate::member::Member;
 use crate::permitted::Permitted;
@@ -123,11 +124,12 @@ pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Respo
     let Some((service, method)) = split(&path) else { return unknown(&path) };
     let short = service.strip_prefix("etcdserverpb.").unwrap_or(service);
     let credentials = credentials(&request);
+    let metrics = &services.member.metrics;
+    let started = StartedCall::new(metrics, service, method);
     // Streams of requests last as long as their clients want.
-    let request = match method {
-        "Watch" | "LeaseKeepAlive" => request,
-        _ => request.map(|body| Body::new(TimedBody::new(body, REQUEST_TIME))),
-    };
+    let time = (!matches!(method, "Watch" | "LeaseKeepAlive")).then_some(REQUEST_TIME);
+    let received = metrics.received_bytes.clone();
+    let request = request.map(|body| Body::new(TimedBody::new(body, time, received)));
     let call = Call { services, request, credentials };
     let response = match short {
         "KV" => call.kv(method).await,
@@ -141,15 +143,7 @@ pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Respo
         }
         _ => return unknown(&path),
     };
-    let response = readable_size_error(response);
-    let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
-    // A method that does not exist is no label value.
-    if code == Code::Unimplemented {
-        return response;
-    }
-    let code = if code == Code::Ok { "OK".to_owned() } else { format!("{code:?}") };
-    services.member.metrics.handled.with_label_values(&[&code, method, service, "unary"]).inc();
-    response
+    counted(readable_size_error(response), metrics, started)
 }
 
 fn unknown(path: &str) -> Response<Body> {

@@ -221,7 +221,7 @@ async fn commit_txn(member: &Arc<Member>, request: TxnRequest) -> Result<Answer<
             };
         }
         let transaction = with_hints(evaluated.transaction(Mode::Shared), &evaluated);
-        match member.engine.transact(transaction).await {
+        match member.transact(transaction).await {
             Ok(committed) => {
                 member.committed(&committed);
                 return Ok(respond(evaluated, &committed));
@@ -273,7 +273,7 @@ async fn commit_alone(member: &Arc<Member>, request: Arc<TxnRequest>) -> Result<
         member.barrier().await?;
         if early.holds(&member).await? {
             let transaction = with_hints(early.evaluated.transaction(Mode::Shared), &early.evaluated);
-            match member.engine.transact(transaction).await {
+            match member.transact(transaction).await {
                 Ok(committed) => {
                     member.committed(&committed);
                     return Ok(respond(early.evaluated, &committed));

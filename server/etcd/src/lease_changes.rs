@@ -1,6 +1,7 @@
 //! Granting and revoking leases.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_engine::{At, Committed, Engine, Error, Transaction};
 use tonic::Status;
@@ -37,7 +38,7 @@ pub(crate) async fn grant(member: &Arc<Member>, id: i64, ttl: i64) -> Result<(i6
     let member = Arc::clone(member);
     let granted = tokio::spawn(async move {
         let number = Transaction::new().set_number(lease_name(id), ttl.unsigned_abs());
-        let stored = member.engine.transact(number).await;
+        let stored = member.transact(number).await;
         member.leases.end_grant(id, stored.is_ok().then_some(ttl));
         stored.map_err(|error| errors::from_engine(&error))?;
         member.metrics.leases_granted.inc();
@@ -90,7 +91,11 @@ async fn revoke_part(member: &Arc<Member>, ids: Vec<i64>, most_bytes: usize) -> 
     let (mut left, mut failed) = (unplanned, None);
     for queued in queued {
         let ended = match queued {
-            Ok((id, proposal, is_last)) => revoked_part(member, id, proposal.await, is_last),
+            Ok((id, proposal, is_last)) => {
+                let (start, outcome) = (Instant::now(), proposal.await);
+                member.metrics.proposed(&outcome, start.elapsed());
+                revoked_part(member, id, outcome, is_last)
+            }
             Err(error) => Err(error),
         };
         match ended {

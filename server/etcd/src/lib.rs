@@ -44,6 +44,7 @@ mod client_stream;
 mod compaction;
 mod concurrency;
 mod connection;
+mod counted_body;
 mod errors;
 mod expiry;
 mod gateway;

@@ -73,10 +73,10 @@ pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Resul
     let alarms = match request.action {
         alarm_action::GET => member.alarms.list(request.alarm),
         alarm_action::ACTIVATE if request.alarm != alarm::NONE => {
-            member.alarms.set(&member.engine, named, true).await?;
+            member.alarms.set(member, named, true).await?;
             vec![named]
         }
-        alarm_action::DEACTIVATE if member.alarms.set(&member.engine, named, false).await? => vec![named],
+        alarm_action::DEACTIVATE if member.alarms.set(member, named, false).await? => vec![named],
         _ => Vec::new(),
     };
     Ok(AlarmResponse { header: Some(member.header()), alarms })
@@ -190,10 +190,10 @@ pub(crate) fn promote_member(member: &Member, id: u64) -> Status {
     }
 }
 
-/// MemberUpdate: the member has no peers that would use its URLs.
+/// MemberUpdate: the URLs of the member are those of its flags.
 pub(crate) fn update_member(member: &Member, id: u64) -> Status {
     match id == member.id() {
-        true => errors::unsupported("the member has no peer URLs"),
+        true => errors::unsupported("the peer URLs of the member are those of its flags"),
         false => errors::member_not_found(),
     }
 }

@@ -16,6 +16,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_engine::{At, Committed, Engine, Error, KeyCounts, Options, Revision, Snapshot, Transaction};
 use tokio::sync::{Mutex, RwLock, Semaphore};
@@ -233,10 +234,17 @@ impl Member {
         passed.map(|_| ()).map_err(|error| errors::from_engine(&error))
     }
 
+    /// Queues a transaction and waits for its outcome, which is counted.
+    pub(crate) async fn transact(&self, transaction: Transaction) -> Result<Committed, Error> {
+        let start = Instant::now();
+        let outcome = self.engine.transact(transaction).await;
+        self.metrics.proposed(&outcome, start.elapsed());
+        outcome
+    }
+
     /// Commits a transaction without conditions. The caller holds the lock of writes.
     pub(crate) async fn commit(&self, transaction: Transaction) -> Result<Committed, Status> {
-        let committed =
-            self.engine.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
+        let committed = self.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
         self.committed(&committed);
         Ok(committed)
     }
@@ -259,7 +267,7 @@ impl Member {
             return Err(errors::future_revision());
         }
         let number = u64::try_from(revision).unwrap_or(0);
-        let stored = self.engine.transact(Transaction::new().set_number("compacted", number)).await;
+        let stored = self.transact(Transaction::new().set_number("compacted", number)).await;
         stored.map_err(|error| errors::from_engine(&error))?;
         self.compacted_before.store(self.compacted(), Ordering::Release);
         self.compacted.store(revision, Ordering::Release);
@@ -347,7 +355,7 @@ impl Member {
             "store has reached its quota; compact it, then disarm the alarm"
         );
         let raised = AlarmMember { member_id: self.member_id, alarm: alarm::NOSPACE };
-        self.alarms.set(&self.engine, raised, true).await?;
+        self.alarms.set(self, raised, true).await?;
         Err(errors::no_space())
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use prometheus::IntCounter;
 use tokio::time::{sleep_until, Instant, Sleep};
 use tonic::body::Body;
 use tonic::Status;
@@ -15,17 +16,18 @@ use tonic::Status;
 /// Time for a request, from its header to its end.
 pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(60);
 
-/// A body that ends with an error when it has not come by a time.
+/// The body of a request: its bytes are counted, and it ends with an error when it has not come by a time.
 pub(crate) struct TimedBody {
     body: Body,
-    deadline: Instant,
+    deadline: Option<Instant>,
+    received: IntCounter,
     /// Made when the body is first waited for: most are there at once.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimedBody {
-    pub(crate) fn new(body: Body, time: Duration) -> TimedBody {
-        TimedBody { body, deadline: Instant::now() + time, timer: None }
+    pub(crate) fn new(body: Body, time: Option<Duration>, received: IntCounter) -> TimedBody {
+        TimedBody { body, deadline: time.map(|time| Instant::now() + time), received, timer: None }
     }
 }
 
@@ -39,9 +41,12 @@ impl HttpBody for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
+            if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
+                this.received.inc_by(data.len() as u64);
+            }
             return Poll::Ready(frame);
         }
-        let deadline = this.deadline;
+        let Some(deadline) = this.deadline else { return Poll::Pending };
         let timer = this.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         match timer.as_mut().poll(cx) {
             Poll::Pending => Poll::Pending,
@@ -72,11 +77,13 @@ mod tests {
     async fn what_does_not_come_in_time_ends() {
         let first = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"first")))]);
         let body = Body::new(StreamBody::new(futures_util::StreamExt::chain(first, stream::pending())));
-        let mut timed = TimedBody::new(body, Duration::from_millis(20));
+        let received = IntCounter::new("received", "bytes").unwrap();
+        let mut timed = TimedBody::new(body, Some(Duration::from_millis(20)), received.clone());
         assert_eq!(timed.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
         assert_eq!(timed.frame().await.unwrap().unwrap_err().code(), tonic::Code::DeadlineExceeded);
         let whole = Body::new(http_body_util::Full::from("whole"));
-        let collected = TimedBody::new(whole, Duration::ZERO).collect().await.unwrap();
-        assert_eq!(collected.to_bytes(), "whole", "what is there is there");
+        let timed = TimedBody::new(whole, Some(Duration::ZERO), received.clone());
+        assert_eq!(timed.collect().await.unwrap().to_bytes(), "whole", "what is there is there");
+        assert_eq!(received.get(), 10);
     }
 }

@@ -69,7 +69,24 @@ struct Watch {
     subscription: Subscription,
     selection: Selection,
     signal: Arc<Signal>,
+    /// While later revisions are there than it was given.
+    behind: Option<Counted>,
+    slow_watchers: IntGauge,
     _counted: Counted,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<Feed, Error> {
+        std::future::poll_fn(|cx| {
+            let polled = self.subscription.poll_next(cx);
+            let is_behind = self.subscription.lag() > 0;
+            if is_behind != self.behind.is_some() {
+                self.behind = is_behind.then(|| Counted::new(&self.slow_watchers));
+            }
+            polled
+        })
+        .await
+    }
 }
 
 /// Counts a value in a gauge while it exists.
@@ -98,7 +115,7 @@ async fn advance(mut watch: Watch) -> Step {
         tokio::select! {
             biased;
             () = signal.notify.notified() => watch.subscription.request_progress(),
-            feed = watch.subscription.next() => return (watch, feed),
+            feed = watch.next() => return (watch, feed),
         }
     }
 }
@@ -141,7 +158,7 @@ pub(crate) fn serve(
     progress_interval: Duration,
     stop: CancellationToken,
 ) -> impl Stream<Item = Result<WatchResponse, Status>> + Send + 'static {
-    let (out, responses) = queue();
+    let (out, responses) = queue(member.metrics.pending_events.clone());
     let stream = WatchStream {
         _counted: Counted::new(&member.metrics.watch_streams),
         member,
@@ -244,6 +261,8 @@ impl WatchStream {
             subscription,
             selection: Selection::of(&request),
             signal: Arc::clone(&signal),
+            behind: None,
+            slow_watchers: self.member.metrics.slow_watchers.clone(),
             _counted: Counted::new(&self.member.metrics.watchers),
         };
         let (start, notify) = (request.start_revision, request.progress_notify);
@@ -323,6 +342,8 @@ impl WatchStream {
                 let size = self.member.limits.request_bytes.saturating_add(OVERHEAD);
                 let (member, compacted) = (Arc::clone(&self.member), self.member.compacted());
                 let header = |revision| member.header_at(revision);
+                // Until there is room for them: a client that does not read keeps the watch from later ones.
+                let _behind = watch.behind.is_none().then(|| Counted::new(&watch.slow_watchers));
                 for response in responses(watch.id, &events, watch.selection, size, compacted, header) {
                     self.member.metrics.events.inc_by(response.events.len() as u64);
                     self.send(response).await?;

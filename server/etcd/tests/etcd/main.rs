@@ -8,6 +8,7 @@ mod gateway;
 mod keys;
 mod leases;
 mod limits;
+mod metrics;
 mod model;
 mod random;
 mod real;

@@ -17,7 +17,7 @@ use tonic::Code;
 
 use crate::support::{bytes, server, TestServer};
 
-async fn get(server: &TestServer, path: &str) -> String {
+pub(crate) async fn get(server: &TestServer, path: &str) -> String {
     get_from(server.address, path).await
 }
 
@@ -47,6 +47,17 @@ async fn health_version_and_metrics_are_those_of_etcd() {
         "etcd_debugging_mvcc_current_revision 2",
         "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Put\"",
         "etcd_disk_wal_fsync_duration_seconds_count",
+        "etcd_disk_backend_commit_duration_seconds_count",
+        "etcd_server_is_leader 1",
+        "etcd_server_leader_changes_seen_total 1",
+        "etcd_server_version{server_version=\"3.6.",
+        "etcd_server_proposals_failed_total 0",
+        "etcd_server_proposals_pending 0",
+        "etcd_server_slow_apply_total ",
+        "etcd_server_slow_read_indexes_total 0",
+        "etcd_server_read_indexes_failed_total 0",
+        "etcd_debugging_mvcc_slow_watcher_total 0",
+        "etcd_debugging_mvcc_pending_events_total 0",
         // `etcdctl check datascale` reads it.
         "process_resident_memory_bytes",
     ] {
