@@ -93,11 +93,13 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     let server = Server::start(options, &dir.store()).await?;
     let list =
         |addresses: Vec<SocketAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    println!("plinth {} serves etcd's API on {}", env!("CARGO_PKG_VERSION"), list(server.addresses()));
+    let version = env!("CARGO_PKG_VERSION");
+    let mut ready = format!("plinth {version} serves etcd's API on {}\n", list(server.addresses()));
     let metrics = server.metrics_addresses();
     if !metrics.is_empty() {
-        println!("plinth {} serves metrics and checks on {}", env!("CARGO_PKG_VERSION"), list(metrics));
+        ready.push_str(&format!("plinth {version} serves metrics and checks on {}\n", list(metrics)));
     }
+    serve::print(&ready);
     let failed = server.failed();
     let (failure, failing) = tokio::sync::oneshot::channel();
     let stop = async move {

@@ -5,11 +5,14 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use http::uri::PathAndQuery;
+use plinth_benches::api::server::free_port;
 use plinth_etcd::wire::kv::{PutRequest, PutResponse, RangeRequest, RangeResponse};
+use plinth_tests::eventually;
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::client::Grpc;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::Status;
@@ -208,4 +211,25 @@ async fn the_manifest_of_kubeadm_is_served() {
     let output = launch().command(words).outcome();
     let message = String::from_utf8(output.stderr).expect("text");
     assert!(message.contains("plinth etcd is a cluster of one"), "{message}");
+}
+
+/// The line that announces it cannot be written.
+#[tokio::test]
+async fn an_etcd_whose_output_is_full_serves() {
+    let dir = TempDir::new().expect("directory");
+    let address = format!("127.0.0.1:{}", free_port().expect("a port"));
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+    let url = format!("http://{address}");
+    let mut command = launch().command(["etcd", "--listen-client-urls", &url, "--data-dir"]);
+    let process = command.arg(dir.path()).stdout(full).spawn().expect("plinth runs");
+    let etcd = Etcd { process, address };
+    eventually("it answers", || async {
+        let Ok(mut stream) = TcpStream::connect(&etcd.address).await else { return false };
+        let request = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let mut answer = String::new();
+        let sent = stream.write_all(request).await.is_ok();
+        sent && stream.read_to_string(&mut answer).await.is_ok() && answer.starts_with("HTTP/1.1 200 ")
+    })
+    .await;
+    etcd.terminate();
 }

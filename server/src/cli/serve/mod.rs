@@ -201,13 +201,17 @@ fn ready_note(options: &ServeOptions) -> Option<String> {
     })
 }
 
-/// A server whose standard output is closed or full serves as any other.
 fn print_ready(running: &Running, note: Option<String>) {
     let (version, address) = (env!("CARGO_PKG_VERSION"), kubeconfig::reachable(running.address()));
     let kubeconfig = running.kubeconfig().display();
     let mut text =
         format!("plinth {version} is ready on https://{address}\n  export KUBECONFIG={kubeconfig}\n");
     text.extend(note.map(|note| note + "\n"));
+    print(&text);
+}
+
+/// Writes to standard output. A server where that is closed or full serves as any other.
+pub(super) fn print(text: &str) {
     let mut out = io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         warn!(%error, "standard output takes nothing");
