@@ -9,6 +9,7 @@ use criterion::{criterion_group, criterion_main, Criterion};
 use plinth_api::User;
 use plinth_apiserver::authz::rbac::GROUP;
 use plinth_apiserver::authz::{Attributes, AuthorizationOptions, Authorizer, ResourceTarget};
+use plinth_apiserver::feature_gates::FeatureGates;
 use plinth_codec::{tree, Value};
 use plinth_engine::{Engine, Options, Transaction};
 use plinth_registry::{object_key, resource_prefix, Registry};
@@ -86,7 +87,8 @@ fn decisions(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::new(Engine::open(Options::new(dir.path())).unwrap(), Default::default());
     fill(&store);
-    let authorizer = Authorizer::new(&AuthorizationOptions::default(), store).unwrap();
+    let authorizer =
+        Authorizer::new(&AuthorizationOptions::default(), store, &FeatureGates::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut group = criterion.benchmark_group("authz");
     let everybody = "system:authenticated";

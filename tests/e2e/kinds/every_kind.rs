@@ -28,8 +28,11 @@ async fn every_kind_lives_and_dies() {
 
 #[tokio::test]
 async fn kinds_that_are_off_by_default_live_and_die() {
-    let server = TestServer::start(&["--runtime-config=api/all=true"]).await;
     let known = resources::known();
+    let gates: Vec<String> = known.gates().map(|gate| format!("--feature-gates={gate}=true")).collect();
+    let mut flags = vec!["--runtime-config=api/all=true"];
+    flags.extend(gates.iter().map(String::as_str));
+    let server = TestServer::start(&flags).await;
     live(server.client().await, |row| !known.is_on_by_default(&row.group, &row.version)).await;
 }
 
