@@ -18,7 +18,7 @@
 //! let definition = TableDefinition::new(&[Column::NAME, Column::count("Data", "data"), Column::AGE], None);
 //! let mut out = Vec::new();
 //! let mut table = Writer::new(&definition, MetaVersion::V1, now);
-//! table.begin(&TableMeta { resource_version: "41", ..TableMeta::default() }, true, &mut out);
+//! table.begin(Some(&TableMeta { resource_version: "41", ..TableMeta::default() }), true, &mut out);
 //! table.row(body, "40", RowObject::None, &mut out).unwrap();
 //! table.end(&mut out);
 //! let text = String::from_utf8(out).unwrap();

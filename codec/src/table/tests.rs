@@ -79,7 +79,7 @@ fn tables_without_rows_and_heads() {
     let definition = TableDefinition::new(COLUMNS, None);
     let mut out = Vec::new();
     let mut table = Writer::new(&definition, MetaVersion::V1, now());
-    table.begin(&TableMeta::default(), false, &mut out);
+    table.begin(Some(&TableMeta::default()), false, &mut out);
     table.end(&mut out);
     let text = String::from_utf8(out).unwrap();
     assert_eq!(
@@ -93,7 +93,7 @@ fn a_damaged_body_appends_nothing() {
     let definition = TableDefinition::new(COLUMNS, None);
     let mut out = Vec::new();
     let mut table = Writer::new(&definition, MetaVersion::V1, now());
-    table.begin(&TableMeta::default(), false, &mut out);
+    table.begin(Some(&TableMeta::default()), false, &mut out);
     let before = out.len();
     assert!(table.row(b"{\"metadata\":{", "1", RowObject::None, &mut out).is_err());
     assert_eq!(out.len(), before);

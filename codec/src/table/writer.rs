@@ -35,13 +35,16 @@ impl<'a> Writer<'a> {
         Writer { definition, version, now, first: true }
     }
 
-    /// Appends everything up to the first row. Without headers the columns are `null`, as in all events of a
-    /// watch but the first.
-    pub fn begin(&mut self, metadata: &TableMeta<'_>, heads: bool, out: &mut Vec<u8>) {
+    /// Appends everything up to the first row; metadata that is not known yet is left out. Without headers
+    /// the columns are `null`, as in all events of a watch but the first.
+    pub fn begin(&mut self, metadata: Option<&TableMeta<'_>>, heads: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"kind\":\"Table\",\"apiVersion\":\"");
         out.extend_from_slice(self.version.api_version().as_bytes());
-        out.extend_from_slice(b"\",\"metadata\":");
-        metadata.write(out);
+        out.push(b'"');
+        if let Some(metadata) = metadata {
+            out.extend_from_slice(b",\"metadata\":");
+            metadata.write(out);
+        }
         out.extend_from_slice(b",\"columnDefinitions\":");
         if heads {
             for (i, column) in self.definition.columns().iter().enumerate() {

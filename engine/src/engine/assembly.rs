@@ -35,7 +35,7 @@ pub(super) struct Assembly {
     pub(super) wake: Box<dyn FnOnce() + Send>,
     pub(super) writer: Arc<Mutex<Writer>>,
     pub(super) tasks: Arc<MaintenanceTasks>,
-    /// Whether maintenance is left to a [`Stepper`](crate::replica::stepped::Stepper).
+    /// Whether a [`Stepper`](crate::replica::stepped::Stepper) does what a replica's threads do otherwise.
     pub(super) is_stepped: bool,
     pub(super) limits: Limits,
 }
@@ -124,6 +124,7 @@ impl Assembly {
             writer: self.writer,
             directory_watch: Arc::default(),
             replica,
+            is_stepped: self.is_stepped,
             threads: Mutex::default(),
         };
         (inner, threads)
@@ -154,6 +155,8 @@ pub(super) struct Inner {
     pub(super) directory_watch: Arc<DirectoryWatch>,
     /// Set in a replica.
     pub(super) replica: Option<Arc<Shared>>,
+    /// Whether a [`Stepper`](crate::replica::stepped::Stepper) does what a replica's threads do otherwise.
+    pub(super) is_stepped: bool,
     /// Emptied when the engine is closed.
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
 }

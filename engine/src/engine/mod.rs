@@ -495,9 +495,10 @@ impl Inner {
         }
     }
 
-    /// Waits for the journal no longer than a replica that stops does.
+    /// Waits for the journal no longer than a replica that stops does. One that is stepped has no threads to
+    /// wait for.
     fn leave_journal(&self) {
-        if let Some(replica) = &self.replica {
+        if let Some(replica) = self.replica.as_ref().filter(|_| !self.is_stepped) {
             replica.leave_journal();
         }
     }

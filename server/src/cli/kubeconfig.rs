@@ -1,5 +1,6 @@
 //! `plinth kubeconfig`: issues credentials for a user, on the machine with the authority's key.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub enum KubeconfigError {
     /// The server's URL is unknown.
     #[error("the address of the server is unknown; start `plinth serve` once or give --server")]
     NoServer,
+    /// Nobody reads it.
+    #[error("standard output: {0}")]
+    Output(io::Error),
     /// It is not a data directory.
     #[error(
         "{0} is not a data directory; start `plinth serve` once to create it, or set --data-dir to the one that it uses"
@@ -83,7 +87,13 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     let text = kubeconfig::render(&server, &options.user, &ca, &cert, &key);
     match &options.to {
         Some(path) => pki::write_secret(path, &text)?,
-        None => print!("{text}"),
+        None => {
+            let mut stdout = io::stdout().lock();
+            stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| stdout.flush())
+                .map_err(KubeconfigError::Output)?;
+        }
     }
     Ok(())
 }

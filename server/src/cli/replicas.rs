@@ -98,27 +98,29 @@ struct Comparison {
 
 /// Compares all replicas that have not stopped at one position, which a server that lists them chooses.
 fn compare(server: &ServerClient) -> Result<(), ReplicasError> {
-    let mut text = Vec::new();
-    server.call(Method::POST, REPLICAS_PATH, "", &mut text)?;
-    let Comparison { position } = serde_json::from_slice(&text)?;
     let deadline = Instant::now() + members::NOTICED_WITHIN;
-    let hash_of = |member: &Member| {
+    let hash_of = |member: &Member, position: u64| {
         let compared = member.compared.clone().filter(|compared| compared.position == position);
         compared.and_then(|compared| compared.hash)
     };
-    let (members, missing) = loop {
+    let (position, members, missing) = loop {
+        // The same while they record it, unless somebody else has had all of them do so and goes on.
+        let mut text = Vec::new();
+        server.call(Method::POST, REPLICAS_PATH, "", &mut text)?;
+        let Comparison { position } = serde_json::from_slice(&text)?;
+        std::thread::park_timeout(LOOK_INTERVAL);
         let mut members = list(server)?;
         members.retain(|member| !member.stopped);
-        let missing = members.iter().find(|member| hash_of(member).is_none()).map(|member| member.id);
+        let missing = members.iter().find(|member| hash_of(member, position).is_none());
+        let missing = missing.map(|member| member.id);
         if missing.is_none() || Instant::now() >= deadline {
-            break (members, missing);
+            break (position, members, missing);
         }
-        std::thread::park_timeout(LOOK_INTERVAL);
     };
     println!("{:<8}{:<24}{:>12}  HASH", "REPLICA", "ADDRESS", "POSITION");
     let mut hashes = BTreeSet::new();
     for member in &members {
-        let hash = hash_of(member);
+        let hash = hash_of(member, position);
         let shown = hash.as_deref().unwrap_or("-");
         println!("{:<8}{:<24}{position:>12}  {shown}", member.id, member.address.to_string());
         hashes.extend(hash);

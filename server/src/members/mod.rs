@@ -50,8 +50,9 @@ pub const NOTICED_WITHIN: Duration = Duration::from_secs(16);
 /// its servers (kubernetes `pkg/controlplane/instance.go`, `DefaultEndpointReconcilerTTL`).
 const LIVE_FOR: Duration = Duration::from_secs(15);
 
-/// How long replicas record their hash at the position that they are compared at.
-const COMPARED_FOR: Duration = Duration::from_secs(60);
+/// How long replicas record their hash at the position that they are compared at: as long as whoever compares
+/// them waits for that.
+const COMPARED_FOR: Duration = NOTICED_WITHIN;
 
 /// The membership of this server.
 pub struct Membership {
@@ -147,9 +148,7 @@ impl Membership {
 impl Membership {
     /// The hash of this replica where they are to be compared.
     async fn compared(&self) -> Result<Option<ComparedHash>, ApiError> {
-        let Some(record) = newest(&self.server.store, COMPARED.into()).await? else { return Ok(None) };
-        let position: u64 = serde_json::from_slice(&record.value)
-            .map_err(|error| ApiError::internal(format!("position of a comparison: {error}")))?;
+        let Some(position) = compared_position(&self.server.store).await? else { return Ok(None) };
         let hash = self.server.store.engine().hash_at(Position::new(position));
         Ok(Some(ComparedHash { position, hash: hash.map(|hash| hash.to_string()) }))
     }
@@ -255,14 +254,39 @@ pub async fn remove(store: &Store, id: ReplicaId) -> Result<(), ApiError> {
 }
 
 /// Has each replica record its hash at one position, which is returned, with the next renewal of its record.
+/// While some have yet to do so, whoever else compares them gets the same one.
 ///
 /// # Errors
 /// 503 when the journal does not answer.
 pub async fn compare(store: &Store) -> Result<u64, ApiError> {
+    let before = newest(store, COMPARED.into()).await?;
+    let chosen = before.as_ref().map(position_of).transpose()?;
+    if let Some(chosen) = chosen {
+        let has_recorded =
+            |member: &Member| member.compared.as_ref().is_some_and(|own| own.position == chosen);
+        if all(store).await?.iter().any(|member| !member.stopped && !has_recorded(member)) {
+            return Ok(chosen);
+        }
+    }
     let position = store.engine().replica_status().map_or(0, |status| status.position.get());
-    let transaction = Transaction::new().put_expiring(COMPARED, position.to_string(), COMPARED_FOR);
-    store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await?;
-    Ok(position)
+    let alone = before.as_ref().map_or_else(|| Condition::Absent(COMPARED.into()), unchanged);
+    let transaction =
+        Transaction::new().require(alone).put_expiring(COMPARED, position.to_string(), COMPARED_FOR);
+    match store.commit_by(transaction, Instant::now().checked_add(PERIOD)).await? {
+        Some(_) => Ok(position),
+        // Somebody else was first.
+        None => Ok(compared_position(store).await?.unwrap_or(position)),
+    }
+}
+
+/// The position at which replicas are compared now.
+async fn compared_position(store: &Store) -> Result<Option<u64>, ApiError> {
+    newest(store, COMPARED.into()).await?.as_ref().map(position_of).transpose()
+}
+
+fn position_of(record: &Record) -> Result<u64, ApiError> {
+    serde_json::from_slice(&record.value)
+        .map_err(|error| ApiError::internal(format!("position of a comparison: {error}")))
 }
 
 /// Keeps the journal, from what this replica has applied on, for one that takes a checkpoint of it now.

@@ -112,3 +112,23 @@ async fn what_is_not_stored_is_shown_in_the_requested_form() {
         assert_eq!(body["metadata"]["resourceVersion"], Value::Null, "{body}");
     }
 }
+
+/// The metadata of a page is known at its end only.
+#[tokio::test]
+async fn the_metadata_of_a_page_is_there_once() {
+    let mut client = reader(shared().await, "table-pages").await;
+    for name in ["a", "b"] {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
+        let collection = client.collection.clone();
+        client.write(Method::POST, &collection, map).await;
+    }
+    for query in ["includeObject=None", "includeObject=None&limit=1"] {
+        let call = Call::get(format!("{}?{query}", client.collection)).accept(TABLE);
+        let reply = client.connection.must(&call).await.expect("a Table");
+        let text = String::from_utf8_lossy(&reply.body);
+        assert_eq!(text.matches("\"metadata\"").count(), 1, "{text}");
+        let table: Value = serde_json::from_slice(&reply.body).expect("JSON");
+        assert!(table["metadata"]["resourceVersion"].is_string(), "{text}");
+        assert_eq!(table["metadata"]["continue"].is_string(), query.contains("limit"), "{text}");
+    }
+}

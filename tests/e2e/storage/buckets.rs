@@ -296,13 +296,14 @@ async fn broken_stores_cost_no_memory_and_no_archives() {
     let mut whole = Vec::new();
     archive(&mut |content| whole = content.clone());
     // what the store does, a command, what its error has
-    let misbehaviors: [(_, &dyn Fn() -> (bool, String), _); 8] = [
+    let misbehaviors: [(_, &dyn Fn() -> (bool, String), _); 9] = [
         (Misbehavior::EndlessList, &join, "returns more than 100000 keys"),
         (Misbehavior::LongToken, &join, "the token of the next page has more than"),
         (Misbehavior::EndlessError, &join, "403 Forbidden: xxx"),
         (Misbehavior::LongUploadId, &|| back_up("other"), "is longer than"),
         (Misbehavior::LongParts, &restore, "changed while it was read"),
         (Misbehavior::HalfParts, &restore, "broke off: nothing was received for"),
+        (Misbehavior::Hang, &restore, "broke off: nothing was received for"),
         (Misbehavior::Replace, &restore, "changed while it was read"),
         (Misbehavior::Delete, &restore, "NoSuchKey"),
     ];

@@ -210,6 +210,8 @@ struct RotatingFile {
     limits: RotationLimits,
     file: BufWriter<File>,
     written: u64,
+    /// The last attempt to rotate failed, which was logged.
+    is_stuck: bool,
     cleaner: Cleaner,
 }
 
@@ -218,14 +220,19 @@ impl RotatingFile {
         let (file, written) = open(path)?;
         let cleaner = Cleaner::start(path, limits)?;
         cleaner.rotated();
-        Ok(RotatingFile { path: path.to_owned(), limits, file: BufWriter::new(file), written, cleaner })
+        let (path, file) = (path.to_owned(), BufWriter::new(file));
+        Ok(RotatingFile { path, limits, file, written, is_stuck: false, cleaner })
     }
 
-    /// Renames the file after the current time and opens a new one.
+    /// Renames the file after the current time and opens a new one. One that is not there was renamed or
+    /// removed before.
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         let old = backup_name(&self.path, SystemTime::now());
-        std::fs::rename(&self.path, &old)?;
+        match std::fs::rename(&self.path, &old) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
         let (file, written) = open(&self.path)?;
         (self.file, self.written) = (BufWriter::new(file), written);
         self.cleaner.rotated();
@@ -237,7 +244,15 @@ impl Write for RotatingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = bytes.len() as u64;
         if self.written > 0 && self.written + len > self.limits.size {
-            self.rotate()?;
+            // Until it can be rotated the file that is open grows: no event is lost for that.
+            match self.rotate() {
+                Ok(()) => self.is_stuck = false,
+                Err(_) if self.is_stuck => {}
+                Err(error) => {
+                    self.is_stuck = true;
+                    tracing::error!(%error, path = %self.path.display(), "audit log cannot be rotated");
+                }
+            }
         }
         self.file.write_all(bytes)?;
         self.written += len;
@@ -314,6 +329,36 @@ mod tests {
             assert_eq!(all.len(), 50);
             assert!((0..50).all(|n| all[n] == format!("line {n:03}........")));
         }
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_rotated_goes_on_and_is_rotated_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let (place, kept) = (dir.path().join("audit"), dir.path().join("kept"));
+        let path = place.join("audit.log");
+        let limits = RotationLimits { size: 100, age: None, count: None, compress: false };
+        let mut file = RotatingFile::open(&path, limits).unwrap();
+        std::fs::hard_link(&path, &kept).unwrap();
+        let mut write = |numbers: std::ops::Range<usize>| {
+            for n in numbers {
+                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
+            }
+            file.flush().unwrap();
+        };
+        write(0..5);
+        // Neither can it be renamed nor a new one be made.
+        std::fs::remove_dir_all(&place).unwrap();
+        std::fs::write(&place, "in the way").unwrap();
+        write(5..20);
+        std::fs::remove_file(&place).unwrap();
+        write(20..22);
+        // One that was removed by somebody is made again.
+        std::fs::remove_file(&path).unwrap();
+        write(22..28);
+        let old = std::fs::read_to_string(&kept).unwrap();
+        assert!(old.lines().eq((0..20).map(|n| format!("line {n:03}........"))), "{old}");
+        assert_eq!(names(&place).len(), 1, "{:?}", names(&place));
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("line 027........\n"));
     }
 
     #[test]

@@ -183,12 +183,21 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 fn compress(path: &Path) -> io::Result<()> {
     let (target, temporary) = compressed_names(path);
     remove_if_there(&temporary)?;
-    let file = private_files::create_new(&temporary)?;
-    let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
-    io::copy(&mut File::open(path)?, &mut gzip)?;
-    gzip.finish()?.sync_all()?;
+    let written = write_compressed(path, &temporary);
+    if written.is_err() {
+        // Its room may be what is missing.
+        remove_if_there(&temporary)?;
+    }
+    written?;
     std::fs::rename(&temporary, &target)?;
     std::fs::remove_file(path)
+}
+
+fn write_compressed(path: &Path, temporary: &Path) -> io::Result<()> {
+    let file = private_files::create_new(temporary)?;
+    let mut gzip = flate2::write::GzEncoder::new(file, flate2::Compression::default());
+    io::copy(&mut File::open(path)?, &mut gzip)?;
+    gzip.finish()?.sync_all()
 }
 
 #[cfg(test)]
@@ -203,6 +212,16 @@ mod tests {
             entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn what_cannot_be_compressed_leaves_nothing_half() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit-2020-01-01T00-00-00.000.log");
+        // It can be opened, and not read.
+        std::fs::create_dir(&path).unwrap();
+        assert!(compress(&path).is_err());
+        assert_eq!(names(dir.path()), ["audit-2020-01-01T00-00-00.000.log"]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub enum ProxyError {
     Scheme(String),
     #[error("proxyconnect tcp: {0}")]
     Io(#[from] std::io::Error),
-    #[error("proxyconnect tcp: the proxy answered {0:?}")]
+    #[error("proxyconnect tcp: the proxy answered {0}")]
     Refused(String),
 }
 
@@ -129,16 +129,20 @@ impl Proxy {
         // No byte more: what follows is the server's.
         while !answer.ends_with(b"\r\n\r\n") {
             if answer.len() >= MAX_ANSWER {
-                return Err(ProxyError::Refused("a header that is too long".to_owned()));
+                return Err(ProxyError::Refused("with a header that is too long".to_owned()));
             }
             answer.push(stream.read_u8().await?);
         }
         let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let line = String::from_utf8_lossy(line).into_owned();
-        let code = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
-        match code {
-            Some(code) if code.len() == 3 && code.starts_with('2') => Ok(()),
-            _ => Err(ProxyError::Refused(line)),
+        let code = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).unwrap_or_default();
+        match code.as_bytes() {
+            [b'2', b'0'..=b'9', b'0'..=b'9'] => Ok(()),
+            // Not the text: a proxy may have it from the request, with the credentials.
+            [b'0'..=b'9', b'0'..=b'9', b'0'..=b'9'] => {
+                Err(ProxyError::Refused(format!("with status {code}")))
+            }
+            _ => Err(ProxyError::Refused("something else than HTTP/1.1".to_owned())),
         }
     }
 }
@@ -259,10 +263,11 @@ mod tests {
         for (answer, expected) in [
             ("HTTP/1.1 200 Connection established\r\nA: b\r\n\r\nserver", None),
             ("HTTP/1.0 200 OK\r\n\r\nserver", None),
-            ("HTTP/1.1 407 Who are you\r\n\r\n", Some("the proxy answered \"HTTP/1.1 407 Who are you\"")),
-            ("SSH-2.0\r\n\r\n", Some("the proxy answered \"SSH-2.0\"")),
+            ("HTTP/1.1 407 Who are you\r\n\r\n", Some("the proxy answered with status 407")),
+            ("HTTP/1.1 2OO fine\r\n\r\n", Some("the proxy answered something else than HTTP/1.1")),
+            ("SSH-2.0\r\n\r\n", Some("the proxy answered something else than HTTP/1.1")),
             ("HTTP/1.1 200", Some("unexpected end of file")),
-            (&"x".repeat(2 * MAX_ANSWER), Some("the proxy answered \"a header that is too long\"")),
+            (&"x".repeat(2 * MAX_ANSWER), Some("the proxy answered with a header that is too long")),
         ] {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

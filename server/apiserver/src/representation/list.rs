@@ -278,9 +278,6 @@ fn yaml_start(r: &Representation, meta: Option<&ListMeta>, out: &mut Vec<u8>) ->
     let mut head = text::parse(&json).map_err(ApiError::internal)?;
     if let Some(head) = head.as_object_mut() {
         head.remove("rows");
-        if meta.is_none() {
-            head.remove("metadata");
-        }
     }
     yaml::write(&head, out);
     Ok(())

@@ -17,8 +17,7 @@ fn writer(r: &Representation, version: MetaVersion) -> Writer<'_> {
 
 /// Writes everything before the rows. Metadata that is not known yet is omitted and written at the end.
 pub(super) fn start(r: &Representation, version: MetaVersion, meta: Option<&ListMeta>, out: &mut Vec<u8>) {
-    let meta = meta.cloned().unwrap_or_default();
-    writer(r, version).begin(&borrowed(&meta), true, out);
+    writer(r, version).begin(meta.map(borrowed).as_ref(), true, out);
 }
 
 fn borrowed(meta: &ListMeta) -> codec::TableMeta<'_> {
@@ -81,7 +80,7 @@ pub(super) fn of_one(
 ) -> Result<(), ApiError> {
     let meta = ListMeta { resource_version: item.revision.to_string(), ..ListMeta::default() };
     written(r, out, |text| {
-        writer(r, version).begin(&borrowed(&meta), with_columns, text);
+        writer(r, version).begin(Some(&borrowed(&meta)), with_columns, text);
         row(r, version, item, text)
     })
 }
@@ -96,7 +95,10 @@ fn written(
     let target = if r.accepted.encoding == Encoding::Json && !r.pretty { &mut *out } else { &mut text };
     write(target)?;
     target.extend_from_slice(b"]}");
-    if !text.is_empty() {
+    if text.is_empty() {
+        // As Go's encoder ends what it writes in one piece.
+        out.push(b'\n');
+    } else {
         let tree = json::parse(&text).map_err(ApiError::internal)?;
         match r.accepted.encoding {
             Encoding::Yaml => yaml::write(&tree, out),
@@ -137,7 +139,7 @@ fn of_rows(
     out: &mut Vec<u8>,
 ) -> Result<(), ApiError> {
     let mut text = Vec::with_capacity(1024);
-    writer.begin(&meta, true, &mut text);
+    writer.begin(Some(&meta), true, &mut text);
     for item in items {
         let (mut metadata, mut whole) = (Vec::new(), Vec::new());
         let object = match r.include {

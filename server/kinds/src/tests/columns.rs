@@ -88,7 +88,7 @@ fn a_table_of_two_pods() {
     let mut out = Vec::new();
     let mut table = Writer::new(&pods, MetaVersion::V1Beta1, now());
     let list = TableMeta { resource_version: "7", continue_token: "t\"k", remaining_item_count: Some(3) };
-    table.begin(&list, true, &mut out);
+    table.begin(Some(&list), true, &mut out);
     let metadata = br#"{"name":"a"}"#;
     let body = br#"{"metadata":{"name":"a"},"status":{"phase":"Failed"}}"#;
     table.row(body, "5", RowObject::Metadata(metadata), &mut out).unwrap();

@@ -66,7 +66,11 @@ impl Connector {
         origin.set_proxied(&mut parts.uri, &mut parts.headers);
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, origin.connect()).await;
         let mut connection = connected.map_err(|_| CallError::Timeout)??;
-        let response = connection.send(HttpRequest::from_parts(parts, body)).await?;
+        // One that sends a body is answered at its end.
+        let silence = if body.is_empty() { SILENCE } else { TIMEOUT };
+        let response =
+            tokio::time::timeout(silence, connection.send(HttpRequest::from_parts(parts, body))).await;
+        let response = response.map_err(|_| CallError::Stalled(silence))??;
         let (parts, body) = response.into_parts();
         if !parts.status.is_success() {
             return Ok((parts, beginning(body).await));

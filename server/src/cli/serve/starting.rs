@@ -443,8 +443,10 @@ async fn create_objects(
 ) -> Result<(), ServeError> {
     let is_first_start = stage == Stage::New;
     let tolerate = |what, outcome| system_objects::tolerate(server, is_first_start, what, outcome);
-    tolerate("a system namespace", ensure_system_namespaces(server).await)?;
-    let has_classes_and_roles = tolerate("a priority class or role", ensure_classes_and_roles(server).await)?;
+    let patience = system_objects::Patience::of(server, is_first_start);
+    tolerate("a system namespace", patience.wait(ensure_system_namespaces(server)).await)?;
+    let has_classes_and_roles =
+        tolerate("a priority class or role", patience.wait(ensure_classes_and_roles(server)).await)?;
     if let Some(levels) = levels {
         let started = controllers::flow_control::start(server, levels).await;
         tolerate("an object of priority and fairness", started)?;
@@ -458,14 +460,15 @@ async fn create_objects(
             "Service default/kubernetes has no endpoints: others cannot reach the addresses of this machine"
         );
     }
-    tolerate("Service default/kubernetes", ensure_kubernetes_service(server, advertised).await)?;
+    let service = ensure_kubernetes_service(server, advertised);
+    tolerate("Service default/kubernetes", patience.wait(service).await)?;
     tolerate("an APIService", controllers::api_services::start(server).await)?;
     // Also with one that is damaged, which the controller retries.
     server.has_registered_apis.store(true, Ordering::Relaxed);
-    let tracking = ensure_token_tracking(server).await;
+    let tracking = patience.wait(ensure_token_tracking(server)).await;
     tolerate("the ConfigMap that tracks tokens of Secrets", tracking)?;
-    tolerate("ServiceCIDR kubernetes", ensure_service_cidr(server).await)?;
-    let trusted = ensure_trust(server).await;
+    tolerate("ServiceCIDR kubernetes", patience.wait(ensure_service_cidr(server)).await)?;
+    let trusted = patience.wait(ensure_trust(server)).await;
     tolerate("ConfigMap kube-system/extension-apiserver-authentication", trusted)?;
     system_objects::start(server, advertised, has_classes_and_roles);
     Ok(())

@@ -5,12 +5,13 @@ mod rbac;
 mod reconcile_object;
 mod trust;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::reconciler::{self, Action, Reconciler, Settings, Start};
-use plinth_api::ApiError;
+use plinth_api::{ApiError, Reason};
 use plinth_apiserver::context::Server;
 
 pub use objects::{
@@ -44,6 +45,31 @@ pub fn tolerate(
             );
             Ok(false)
         }
+    }
+}
+
+/// How long a replica that starts waits for its writes of these objects, all together: its journal may be
+/// away, and reads go on without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a start waits for writes of these objects.
+pub struct Patience(Option<Instant>);
+
+impl Patience {
+    /// For good, but for a replica whose cluster has them: what is left is for [`start`]'s controller.
+    pub fn of(server: &Server, is_first_start: bool) -> Patience {
+        let is_short = server.replica.is_some() && !is_first_start;
+        Patience(Instant::now().checked_add(PATIENCE).filter(|_| is_short))
+    }
+
+    /// Waits for a write, which may be made later where it is not awaited.
+    ///
+    /// # Errors
+    /// Those of the write, and 504 when it takes too long.
+    pub async fn wait(&self, write: impl Future<Output = Result<(), ApiError>>) -> Result<(), ApiError> {
+        let Some(until) = self.0 else { return write.await };
+        let too_late = || ApiError::new(504, Reason::Timeout, "the journal has not answered in time");
+        tokio::time::timeout_at(until.into(), write).await.unwrap_or_else(|_| Err(too_late()))
     }
 }
 

@@ -13,6 +13,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::header::{HeaderMap, HeaderValue, CONTENT_TYPE, TE};
 use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use plinth_codec::error::quoted;
 use prost::Message;
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
@@ -239,6 +240,18 @@ fn decode_message<A: Message + Default>(body: &[u8]) -> Result<A, KmsError> {
     A::decode(message).map_err(|e| KmsError::Answer(e.to_string()))
 }
 
+/// A text of a plugin as it may stand in a line of a log.
+pub(super) fn shown(text: &str) -> String {
+    const MOST: usize = 256;
+    let beginning: String = text.chars().take(MOST).collect();
+    let quoted = quoted(&beginning);
+    // Most are plain, and stay as they are.
+    match quoted.len() == beginning.len() + 2 {
+        true => beginning,
+        false => quoted,
+    }
+}
+
 /// Whether the headers have a status; an error if that is one.
 fn check(headers: &HeaderMap) -> Result<bool, KmsError> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
@@ -247,8 +260,8 @@ fn check(headers: &HeaderMap) -> Result<bool, KmsError> {
         Some(code) if code == "0" => Ok(true),
         Some(code) => {
             let message = text("grpc-message").unwrap_or_default();
-            let message = percent_encoding::percent_decode_str(&message).decode_utf8_lossy().into_owned();
-            Err(KmsError::Status { code, message })
+            let message = percent_encoding::percent_decode_str(&message).decode_utf8_lossy();
+            Err(KmsError::Status { code, message: shown(&message) })
         }
     }
 }
@@ -256,6 +269,13 @@ fn check(headers: &HeaderMap) -> Result<bool, KmsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_plugins_are_one_short_line() {
+        assert_eq!(shown("unhealthy: no key"), "unhealthy: no key");
+        assert_eq!(shown("a\n\u{1b}[2Jb"), r#""a\n\x1b[2Jb""#);
+        assert_eq!(shown(&"x".repeat(5000)).len(), 256);
+    }
 
     #[test]
     fn a_timeout_has_at_most_eight_digits() {

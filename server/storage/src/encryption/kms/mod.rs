@@ -237,10 +237,10 @@ impl Shared {
         let StatusResponse { version, healthz, key_id } =
             self.client.status().await.map_err(|e| self.error(e))?;
         if healthz != "ok" {
-            return Err(self.error(format!("got unexpected healthz status: {healthz}")));
+            return Err(self.error(format!("got unexpected healthz status: {}", client::shown(&healthz))));
         }
         if !matches!(version.as_str(), "v2" | "v2beta1") {
-            return Err(self.error(format!("expected KMSv2 API version v2, got {version}")));
+            return Err(self.error(format!("expected KMSv2 API version v2, got {}", client::shown(&version))));
         }
         let current = self.current.read().clone();
         if let Some(current) = current.filter(|c| c.response.key_id == key_id) {
