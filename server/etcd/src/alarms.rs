@@ -9,7 +9,6 @@ use plinth_engine::{Engine, Error, Transaction};
 use tonic::Status;
 
 use crate::errors;
-use crate::member::Member;
 use crate::numbers::{pages, PAGE};
 use crate::wire::maintenance::{alarm, AlarmMember};
 
@@ -75,14 +74,14 @@ impl Alarms {
         matching.map(|(alarm, member_id)| AlarmMember { member_id: *member_id, alarm: *alarm }).collect()
     }
 
-    /// Raises or disarms an alarm, durably. Returns whether that changed anything.
-    pub(crate) async fn set(
+    /// What raises or disarms an alarm: it holds once its transaction is committed. None where nothing
+    /// changes.
+    pub(crate) async fn change(
         &self,
-        member: &Member,
         AlarmMember { member_id, alarm }: AlarmMember,
         is_raised: bool,
-    ) -> Result<bool, Status> {
-        let _one_at_a_time = self.changing.lock().await;
+    ) -> Result<Option<(AlarmChange<'_>, Transaction)>, Status> {
+        let one_at_a_time = self.changing.lock().await;
         let mut raised = self.raised.lock().clone();
         let is_changed = match is_raised {
             true if raised.len() >= MAX_ALARMS => return Err(errors::too_many_requests()),
@@ -90,7 +89,7 @@ impl Alarms {
             false => raised.remove(&(alarm, member_id)),
         };
         if !is_changed {
-            return Ok(false);
+            return Ok(None);
         }
         let name = match member_id == self.own_id {
             true => format!("{PREFIX}{alarm}"),
@@ -100,9 +99,21 @@ impl Alarms {
             true => Transaction::new().set_number(name, 1),
             false => Transaction::new().remove_number(name),
         };
-        member.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
-        self.replace(raised);
-        Ok(true)
+        Ok(Some((AlarmChange { alarms: self, raised, _one_at_a_time: one_at_a_time }, transaction)))
+    }
+}
+
+/// A change of the alarms that is being committed. No other one is made meanwhile.
+pub(crate) struct AlarmChange<'a> {
+    alarms: &'a Alarms,
+    raised: BTreeSet<(i32, u64)>,
+    _one_at_a_time: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl AlarmChange<'_> {
+    /// Makes it hold, after its transaction was committed.
+    pub(crate) fn committed(self) {
+        self.alarms.replace(self.raised);
     }
 }
 

@@ -9,9 +9,9 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use tonic::body::Body;
 
-use crate::maintenance::{CLUSTER_VERSION, VERSION};
 use crate::member::Member;
 use crate::serves::Serves;
+use crate::versions::{CLUSTER_VERSION, VERSION};
 use crate::wire::maintenance::alarm;
 
 const JSON: &str = "application/json";

@@ -32,8 +32,9 @@
 //! `snapshot`. `gateway` translates calls with JSON bodies to those of gRPC and their responses back.
 //! `answers` bounds what large responses take, `admission` the number of those of a connection. Below them
 //! `member` is the open store with all that etcd keeps beside keys, `numbers` reads from it, `compaction`
-//! compacts it in intervals, `metrics` counts. `keys`, `value` and `errors` translate ranges, values and
-//! errors; `wire` is the crate of the messages.
+//! compacts it in intervals, `alarms` has those that are raised, `metrics` counts. `keys`, `value` and
+//! `errors` translate ranges, values and errors; `versions` are those of etcd; `wire` is the crate of the
+//! messages.
 
 mod admission;
 mod alarms;
@@ -74,12 +75,13 @@ mod start_error;
 mod timed_body;
 mod txn;
 mod value;
+mod versions;
 mod watch;
 
-pub use maintenance::VERSION;
 pub use member::STORE_MARK;
 pub use options::{CompactionMode, EtcdOptions, TlsVersion};
 pub use plinth_etcd_wire as wire;
 pub use restore::{Restore, RestoreError, Restored};
 pub use server::Server;
 pub use start_error::StartError;
+pub use versions::VERSION;

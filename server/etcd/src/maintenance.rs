@@ -8,17 +8,13 @@ use tonic::Status;
 use crate::errors;
 use crate::member::Member;
 use crate::value::{entry_key_value, to_etcd};
+use crate::versions::{CLUSTER_VERSION, VERSION};
 use crate::wire::maintenance::{
     alarm, alarm_action, downgrade_action, AlarmMember, AlarmRequest, AlarmResponse, DowngradeInfo,
     DowngradeRequest, DowngradeResponse, HashKvRequest, HashKvResponse, HashResponse, Member as WireMember,
     MembersResponse, MoveLeaderRequest, StatusResponse,
 };
 use crate::wire::{HeaderResponse, ResponseHeader};
-
-/// The version of etcd whose API this is.
-pub const VERSION: &str = "3.6.0";
-/// What the cluster reports as its own version, and that of its storage: the minor version and a zero.
-pub(crate) const CLUSTER_VERSION: &str = "3.6.0";
 
 /// What the flags say of the member.
 #[derive(Debug, Clone)]
@@ -73,10 +69,10 @@ pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Resul
     let alarms = match request.action {
         alarm_action::GET => member.alarms.list(request.alarm),
         alarm_action::ACTIVATE if request.alarm != alarm::NONE => {
-            member.alarms.set(member, named, true).await?;
+            member.set_alarm(named, true).await?;
             vec![named]
         }
-        alarm_action::DEACTIVATE if member.alarms.set(member, named, false).await? => vec![named],
+        alarm_action::DEACTIVATE if member.set_alarm(named, false).await? => vec![named],
         _ => Vec::new(),
     };
     Ok(AlarmResponse { header: Some(member.header()), alarms })

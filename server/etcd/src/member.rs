@@ -337,6 +337,16 @@ impl Member {
         self.size.load(Ordering::Relaxed)
     }
 
+    /// Raises or disarms an alarm, durably. Returns whether that changed anything.
+    pub(crate) async fn set_alarm(&self, alarm: AlarmMember, is_raised: bool) -> Result<bool, Status> {
+        let Some((change, transaction)) = self.alarms.change(alarm, is_raised).await? else {
+            return Ok(false);
+        };
+        self.transact(transaction).await.map_err(|error| errors::from_engine(&error))?;
+        change.committed();
+        Ok(true)
+    }
+
     /// Refuses a request that adds `cost` bytes to a store that has no room for them, and raises the alarm.
     pub(crate) async fn check_space(&self, cost: usize) -> Result<(), Status> {
         if cost == 0 {
@@ -355,7 +365,7 @@ impl Member {
             "store has reached its quota; compact it, then disarm the alarm"
         );
         let raised = AlarmMember { member_id: self.member_id, alarm: alarm::NOSPACE };
-        self.alarms.set(self, raised, true).await?;
+        self.set_alarm(raised, true).await?;
         Err(errors::no_space())
     }
 

@@ -9,7 +9,7 @@ use prometheus::{
     Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
-use crate::maintenance::VERSION;
+use crate::versions::VERSION;
 
 /// How long a transaction may take; one that takes longer is slow. etcd's `--warning-apply-duration`.
 const SLOW: Duration = Duration::from_millis(100);

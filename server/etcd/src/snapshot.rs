@@ -27,9 +27,9 @@ use tonic::Status;
 use crate::answers::PATIENCE;
 use crate::auth::Records;
 use crate::errors;
-use crate::maintenance::CLUSTER_VERSION;
 use crate::member::Member;
 use crate::value::{key_value, to_etcd};
+use crate::versions::CLUSTER_VERSION;
 use crate::wire::lease::Lease;
 use crate::wire::maintenance::SnapshotResponse;
 

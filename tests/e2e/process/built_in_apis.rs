@@ -1,9 +1,11 @@
 //! `--runtime-config` and `--feature-gates`.
 
+use http::Request;
+use kube::client::Body;
 use kube::Client;
 use plinth_tests::eventually;
 use plinth_tests::outcome::Outcome;
-use plinth_tests::requests::{create, send};
+use plinth_tests::requests::{answer, create, send};
 use plinth_tests::server::{client_of, launch, start_ready};
 use serde_json::{json, Value};
 
@@ -40,6 +42,13 @@ async fn versions_and_resources_are_switched_on_and_off() {
     let list = get(BETA_CIDRS).await;
     assert_eq!(list.text_at("/kind"), "ServiceCIDRList");
     assert_eq!(list.body["items"].as_array().map(Vec::len), Some(2), "{}", list.text);
+    for path in [BETA_CIDRS, SERVICE_CIDRS] {
+        let accept = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).expect("request");
+        let partial = answer(&client, request).await;
+        let kind = partial.text_at("/items/0/kind");
+        assert_eq!(kind, "PartialObjectMetadata", "{path}: {}", partial.text);
+    }
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     let patched = send(&client, "MERGE", &format!("{BETA_CIDRS}/more"), &labels).await;
     assert_eq!((patched.code, patched.text_at("/metadata/labels/a")), (200, "b"));

@@ -11,7 +11,7 @@ use plinth_tests::server::{launch, TestServer};
 async fn commands_whose_output_is_full_end_in_order() {
     let server = TestServer::start(&[]).await;
     let (data, kubeconfig) = (server.data(), server.kubeconfig());
-    let (data, kubeconfig) = (text(&data), text(&kubeconfig));
+    let (data, kubeconfig) = (text(&data), text(kubeconfig));
     for (arguments, code, message) in [
         (["kubeconfig", "--user", "jane", "--data-dir", data], 1, "standard output: No space left"),
         (["status", "--interval", "1", "--kubeconfig", kubeconfig], 0, ""),

@@ -41,8 +41,9 @@ pub const ORDERED_CRATES: [&str; 19] = [
 ];
 
 /// The modules of the request path (`server/apiserver/src`) from the lowest to the highest.
-pub const REQUEST_PATH: [&str; 30] = [
+pub const REQUEST_PATH: [&str; 31] = [
     "flags",
+    "feature_gates",
     "private_files",
     "error_log",
     "request_log",

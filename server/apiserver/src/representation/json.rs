@@ -59,9 +59,10 @@ fn splice(start: &[u8], item: &Item<'_>, rest: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(rest);
 }
 
-/// An item that had to be converted: built-in kinds have no type metadata in lists.
+/// An item that had to be converted: built-in kinds have no type metadata in lists, but for their metadata
+/// alone, which is a kind of its own.
 pub(super) fn item_tree(r: &Representation, mut tree: Value, out: &mut Vec<u8>) {
-    if !r.resource.is_custom() {
+    if !r.resource.is_custom() && matches!(r.accepted.transform, Transform::None) {
         if let Some(object) = tree.as_object_mut() {
             object.remove("kind");
             object.remove("apiVersion");
