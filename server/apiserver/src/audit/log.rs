@@ -278,6 +278,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
 #[cfg(test)]
 mod tests {
     use super::super::options::parsed;
+    use super::super::rotated_files::tests::names;
     use super::*;
     use std::io::Read;
 
@@ -287,14 +288,6 @@ mod tests {
 
     fn counters() -> Counters {
         Counters::new(&prometheus::Registry::new()).unwrap()
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        let entries = std::fs::read_dir(dir).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
     }
 
     #[test]

@@ -201,12 +201,13 @@ fn write_compressed(path: &Path, temporary: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const LIMITS: RotationLimits = RotationLimits { size: 100, age: None, count: None, compress: false };
 
-    fn names(dir: &Path) -> Vec<String> {
+    /// The names of the files in a directory, in order.
+    pub(in super::super) fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
         let mut names: Vec<String> =
             entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
