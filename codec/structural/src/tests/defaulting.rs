@@ -6,6 +6,7 @@ use super::{schema, texts, value, with};
 use crate::check::{defaults, structure};
 use crate::compile;
 use crate::props::Props;
+use crate::Conform;
 
 #[test]
 fn defaults_fill_what_is_absent_or_a_null_that_is_not_allowed() {
@@ -62,6 +63,21 @@ fn defaults_are_pruned_when_compiled() {
     let mut object = value("{}");
     schema.default(&mut object);
     assert_eq!(object, value("{o: {a: x}, e: {apiVersion: v1, kind: K, metadata: {name: n}, any: 1}}"));
+}
+
+/// Upstream fills a default in after the nulls of an object were removed, so one that a default brings stays
+/// until the object is read again.
+#[test]
+fn a_null_in_a_default_stays_until_the_object_is_conformed() {
+    let spec = "{type: object, default: {a: null, b: null}, properties: {\
+                  a: {x-kubernetes-preserve-unknown-fields: true}, b: {type: string, nullable: true}}}";
+    let schema = schema(&with(&format!("o: {spec}")));
+    let mut object = value("{apiVersion: g/v1, kind: K}");
+    schema.default(&mut object);
+    assert_eq!(object, value("{apiVersion: g/v1, kind: K, o: {a: null, b: null}}"));
+    assert!(!schema.default(&mut object), "a second time changes nothing");
+    schema.conform(&mut object, &Conform::default()).unwrap();
+    assert_eq!(object, value("{apiVersion: g/v1, kind: K, o: {b: null}}"));
 }
 
 #[test]
