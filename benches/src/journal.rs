@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `append` | each of `--appenders` threads appends records, one after the other, all over one connection |
 //! | `delivery` | the same records arrive at a reader with a connection of its own; from the start of their append |
+//!
+//! With `--readers 3` two more read all of it, as each of three replicas does.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -61,6 +63,9 @@ pub struct Options {
     /// Numbers of appenders, one run for each
     #[arg(long, value_delimiter = ',', default_values_t = [1, 64])]
     pub appenders: Vec<usize>,
+    /// Readers with connections of their own, as each replica is one; one of them is measured
+    #[arg(long, default_value_t = 1)]
+    pub readers: usize,
     /// Bytes of a record
     #[arg(long, default_value_t = 1024)]
     pub size: usize,
@@ -91,7 +96,13 @@ pub fn run(options: &Options, connect: &Connect<'_>) -> Result<Vec<Measurement>,
 fn measure(options: &Options, connect: &Connect<'_>, appenders: usize) -> Result<[Measurement; 2], Error> {
     let journal = connect(options).map_err(Error::Connect)?;
     let readers = connect(options).map_err(Error::Connect)?;
-    let reader = readers.read(readers.end()?.next())?;
+    let beginning = readers.end()?.next();
+    let reader = readers.read(beginning)?;
+    let mut others = Vec::new();
+    for _ in 1..options.readers {
+        let journal = connect(options).map_err(Error::Connect)?;
+        others.push((journal.read(beginning)?, journal));
+    }
     let run = Run {
         clock: Instant::now(),
         is_over: AtomicBool::new(false),
@@ -110,6 +121,10 @@ fn measure(options: &Options, connect: &Connect<'_>, appenders: usize) -> Result
             started
                 .map(|thread| threads.push(thread))
                 .inspect_err(|_| run.is_over.store(true, Ordering::Release))?;
+        }
+        for (reader, _connection) in &mut others {
+            let started = std::thread::Builder::new().spawn_scoped(scope, || run.follow(&mut **reader));
+            started.inspect_err(|_| run.is_over.store(true, Ordering::Release))?;
         }
         let arrivals = run.read(reader);
         // Whoever waits for the end of a run sees it whatever has happened to the reader.
@@ -178,6 +193,16 @@ impl Run {
         Ok(took)
     }
 
+    /// Reads until the run is over.
+    fn follow(&self, reader: &mut dyn Reader) {
+        while !self.is_over.load(Ordering::Acquire) {
+            // Whoever is measured reports a journal that fails.
+            if reader.next(POLL).is_err() {
+                return;
+            }
+        }
+    }
+
     /// Reads for the duration, ends the run, and reads on until all has arrived; how long after its append
     /// began each record did.
     fn read(&self, mut reader: Box<dyn Reader>) -> plinth_journal::Result<Vec<u32>> {
@@ -216,6 +241,7 @@ mod tests {
             journal: String::new(),
             journal_config: None,
             appenders: vec![3],
+            readers: 2,
             size: 100,
             duration: 0.1,
             member_pids: Vec::new(),

@@ -110,6 +110,9 @@ pub struct JournalStats {
     pub is_up: bool,
     /// Microseconds of an append.
     pub append_micros: Distribution,
+    /// Microseconds of a question for the journal's end, each for all readers of the most recent state that
+    /// waited when it was asked.
+    pub end_micros: Distribution,
 }
 
 /// Statistics of the engine; counters start when it is opened.

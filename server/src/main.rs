@@ -7,6 +7,11 @@ use plinth_apiserver::private_files;
 use plinth_registry::VERSION_INFO;
 use plinth_server::cli::{self, Arguments, Cli, Invocation};
 
+/// Serves the whole process, RocksDB too. Why this one, with figures: `docs/dependencies.md`.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 fn main() -> ExitCode {
     let missing = cli::processor::missing();
     if !missing.is_empty() {
@@ -18,7 +23,6 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     private_files::set_umask();
-    cli::allocator::configure();
     let environment = |name: &str| std::env::var_os(name);
     let arguments = match Invocation::of(std::env::args_os().collect(), environment) {
         Ok(Invocation::Command(arguments)) => arguments,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use tokio::task::JoinSet;
+use tokio::time::Interval;
 
 use super::client::{refused, Call, Connection, Endpoint, Protocol, Reply, JSON};
 use super::process::{self, Usage};
@@ -153,7 +154,7 @@ pub async fn measure(
     let until = from + seconds(options.duration);
     let mut running = JoinSet::new();
     for (session, connection) in sessions.into_iter().zip(connections) {
-        running.spawn(run_session(session, connection, from, until));
+        running.spawn(run_session(session, connection, (from, until), ticks(options.rate)));
     }
     let used = usage_between(pids, before, from, until).await;
     let mut tally = Tally::default();
@@ -195,14 +196,23 @@ pub async fn usage_between(pids: &[u32], before: Usage, from: Instant, until: In
     }
 }
 
+/// When a client that sends at a rate sends; none where it sends when it has been answered.
+pub(super) fn ticks(rate: Option<f64>) -> Option<Interval> {
+    let period = Duration::try_from_secs_f64(1.0 / rate.filter(|rate| *rate > 0.0)?).ok()?;
+    Some(tokio::time::interval(period))
+}
+
 async fn run_session(
     mut session: Box<dyn Session>,
     mut connection: Connection,
-    from: Instant,
-    until: Instant,
+    (from, until): (Instant, Instant),
+    mut ticks: Option<Interval>,
 ) -> Result<Tally, Error> {
     let mut tally = Tally::default();
     loop {
+        if let Some(ticks) = &mut ticks {
+            ticks.tick().await;
+        }
         let call = session.next();
         let begin = Instant::now();
         if begin >= until {

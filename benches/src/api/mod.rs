@@ -141,7 +141,8 @@ pub struct Options {
     /// Watchers of the watch workloads.
     #[arg(long)]
     pub watchers: Option<usize>,
-    /// Writes per second that each writer of the watch workloads asks for; 0 is as fast as it can.
+    /// Requests per second of each client, and writes of each writer of the watch workloads; 0 is as fast as
+    /// they are answered.
     #[arg(long)]
     pub rate: Option<f64>,
     /// Threads of the load generator.

@@ -13,7 +13,7 @@ use memchr::memmem;
 use tokio::task::JoinSet;
 
 use super::client::{Call, Connection, Endpoint, Protocol, JSON};
-use super::drive::{micros, usage_between, Target};
+use super::drive::{micros, ticks, usage_between, Target};
 use super::kubeconfig;
 use super::process;
 use super::report::{Measurement, Quantiles};
@@ -210,8 +210,7 @@ fn put(config_maps: &str, name: &str, options: &Options, stamp: u64) -> Call {
 
 /// Returns the number of writes sent between the two moments.
 async fn write(mut connection: Connection, work: Work, options: Options) -> Result<(u64, Connection), Error> {
-    let mut ticks =
-        (work.rate > 0.0).then(|| tokio::time::interval(Duration::from_secs_f64(1.0 / work.rate)));
+    let mut ticks = ticks(Some(work.rate));
     let mut counted = 0;
     loop {
         if let Some(ticks) = &mut ticks {

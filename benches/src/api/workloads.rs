@@ -79,6 +79,12 @@ pub const WORKLOADS: &[Workload] = &[
     Workload { name: "create", about: "create ConfigMaps", clients: 64, run: Run::Sessions(create) },
     Workload { name: "get", about: "get ConfigMaps", clients: 64, run: Run::Sessions(get) },
     Workload {
+        name: "get-any",
+        about: "get ConfigMaps, any state that the server has",
+        clients: 64,
+        run: Run::Sessions(get_any),
+    },
+    Workload {
         name: "update",
         about: "compare-and-swap PUT of Leases",
         clients: 64,
@@ -262,26 +268,40 @@ fn create<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepa
 struct Get {
     rng: Rng,
     objects: u64,
+    query: &'static str,
 }
 
 impl Get {
-    fn new(client: usize, options: &Options) -> Get {
-        Get { rng: Rng::new(options.seed ^ client as u64), objects: options.objects as u64 }
+    fn new(client: usize, options: &Options, query: &'static str) -> Get {
+        Get { rng: Rng::new(options.seed ^ client as u64), objects: options.objects as u64, query }
     }
 }
 
 impl Session for Get {
     fn next(&mut self) -> Call {
-        Call::get(format!("{}/cm-{}", config_maps(), self.rng.below(self.objects)))
+        Call::get(format!("{}/cm-{}{}", config_maps(), self.rng.below(self.objects), self.query))
     }
 }
 
-fn get<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+fn getting<'a>(
+    target: &'a Target,
+    options: &'a Options,
+    clients: usize,
+    query: &'static str,
+) -> Prepared<'a> {
     Box::pin(async move {
         target.namespace(NAMESPACE).await?;
         fill_config_maps(target, options, options.objects).await?;
-        Ok(sessions(clients, |client| Get::new(client, options)))
+        Ok(sessions(clients, |client| Get::new(client, options, query)))
     })
+}
+
+fn get<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    getting(target, options, clients, "")
+}
+
+fn get_any<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepared<'a> {
+    getting(target, options, clients, "?resourceVersion=0")
 }
 
 struct Update {
@@ -523,7 +543,7 @@ fn mixed<'a>(target: &'a Target, options: &'a Options, clients: usize) -> Prepar
             rng: Rng::new(options.seed ^ !(client as u64)),
             update: Update::new(client),
             patch: Patch::of_status(client, options),
-            get: Get::new(client, options),
+            get: Get::new(client, options, ""),
             list: List { call: Call::get(format!("{}?limit=500", pods())) },
             create: Create::new(client, options),
             updating: false,

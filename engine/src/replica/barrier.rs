@@ -85,7 +85,8 @@ pub(crate) fn ask(shared: &Shared, journal: &dyn Journal, block: bool) -> Result
     }
     let (applied, losses) = (shared.anchor().position, shared.losses());
     // The end is read after they arrived and before the next ones do: those are in the next round.
-    let end = journal.end();
+    let begun = Instant::now();
+    let end = journal.end().inspect(|_| shared.times.end.record(begun.elapsed()));
     shared.heard(Call::Read, end.as_ref().err());
     match end {
         // The journal was lost meanwhile: it may be another one that has answered, also where it ends before

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use plinth_journal::Error as JournalError;
+use plinth_journal::{Error as JournalError, Position};
 
 use crate::health::Warning;
+use crate::stats::{Histogram, JournalStats};
 
 /// A journal that does not answer for longer is named with the reason.
 const LONG_SILENCE: Duration = Duration::from_secs(10);
@@ -17,6 +18,25 @@ const NO_LONGER_TRIED: Duration = Duration::from_secs(15);
 pub(crate) enum Call {
     Append,
     Read,
+}
+
+/// How long calls of the journal took that were answered.
+#[derive(Debug, Default)]
+pub(crate) struct CallTimes {
+    pub append: Histogram,
+    /// Questions for its end.
+    pub end: Histogram,
+}
+
+impl CallTimes {
+    pub(crate) fn stats(&self, applied: Position, is_up: bool) -> JournalStats {
+        JournalStats {
+            applied: applied.get(),
+            is_up,
+            append_micros: self.append.snapshot(),
+            end_micros: self.end.snapshot(),
+        }
+    }
 }
 
 /// What calls of the journal have ended with.

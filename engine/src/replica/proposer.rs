@@ -536,7 +536,7 @@ impl Appender {
         let appended = outcome_of_append(self.journal.given_up() != given_up, appended);
         self.shared.heard(Call::Append, appended.as_ref().err());
         if appended.is_ok() {
-            self.shared.append_time.record(started.elapsed());
+            self.shared.times.append.record(started.elapsed());
         }
         let longest = match &appended {
             Err(error) if error.refusal().is_some() => RETRY_DELAYS[1],

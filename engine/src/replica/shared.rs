@@ -13,9 +13,9 @@ use plinth_journal::{Error as JournalError, Journal, Position};
 use crate::commit::reply::Reply;
 use crate::error::Error;
 use crate::health::WarningHandler;
-use crate::replica::outage::{Call, Outage};
+use crate::replica::outage::{Call, CallTimes, Outage};
 use crate::replica::ticket::Ticket;
-use crate::stats::{Histogram, JournalStats};
+use crate::stats::JournalStats;
 
 /// Positions whose hashes are kept, to be compared with those of others: seconds of a busy journal.
 const KEPT_HASHES: usize = 16 << 10;
@@ -32,8 +32,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub(crate) struct Shared {
     pub replica: ReplicaId,
-    /// Durations of appends that were answered with a position.
-    pub append_time: Histogram,
+    pub times: CallTimes,
     journal: Arc<dyn Journal>,
     outage: Mutex<Outage>,
     warn: WarningHandler,
@@ -101,7 +100,7 @@ impl Shared {
         Shared {
             replica,
             journal,
-            append_time: Histogram::default(),
+            times: CallTimes::default(),
             outage: Mutex::default(),
             warn,
             failed_calls: AtomicU64::new(0),
@@ -209,11 +208,7 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> JournalStats {
-        JournalStats {
-            applied: self.anchor().position.get(),
-            is_up: self.silence().is_none(),
-            append_micros: self.append_time.snapshot(),
-        }
+        self.times.stats(self.anchor().position, self.silence().is_none())
     }
 
     /// For how long the journal has not answered.

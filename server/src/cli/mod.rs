@@ -1,6 +1,5 @@
 //! The command line of `plinth`.
 
-pub mod allocator;
 #[cfg(feature = "bench")]
 mod bench;
 mod completion;

@@ -13,7 +13,7 @@ use plinth_tests::small_disk::{fill, on_a_small_disk, store_of};
 use serde_json::{json, Value};
 use tempfile::TempDir;
 
-use super::replicas::{replicas, Members, ETCD};
+use super::replicas::{join, replicas, Members, ETCD};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -224,6 +224,29 @@ async fn a_replica_starts_and_stops_while_its_etcd_stands_still() {
     }
     members.signal_all("-CONT");
     servers[0].restart().await.expect("ready");
+}
+
+/// It has no more than what it was given, and has never been answered by etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_has_just_joined_starts_while_its_etcd_stands_still() {
+    let Some(members) = Members::start(ETCD) else { return };
+    let roots: Vec<TempDir> = (0..2).map(|_| TempDir::new().expect("directory")).collect();
+    let servers = replicas(&roots[..1], &members).await;
+    let mut connection = connect_to(&servers[0], Protocol::Http1).await;
+    connection.must(&config_map("before", 1)).await.expect("created");
+    join(&servers[0], &roots[1]);
+    members.signal_all("-STOP");
+    let begun = Instant::now();
+    let mut joined = start_ready(&launch(), roots[1].path(), &["--journal", members.url.as_str()]).await;
+    assert!(begun.elapsed() < GRACE_PERIOD, "{:?}", begun.elapsed());
+    let mut connection = connect_to(&joined, Protocol::Http1).await;
+    let read = Call::get(format!("{CONFIG_MAPS}/before?resourceVersion=0"));
+    connection.must(&read).await.expect("what it was given");
+    let answer = connection.call(&config_map_at(&format!("{CONFIG_MAPS}?timeout=1s"), "away", 1)).await;
+    assert!(matches!(answer.expect("an answer").status.as_u16(), 503 | 504));
+    members.signal_all("-CONT");
+    connection.must(&config_map("after", 1)).await.expect("the journal is back");
+    joined.terminate().await.expect("clean end");
 }
 
 /// Flags that act on all, and what the replicas have in common.

@@ -130,13 +130,18 @@ pub(super) async fn replicas(roots: &[TempDir], members: &Members) -> Vec<Server
     let mut servers: Vec<Server> = Vec::new();
     for root in roots {
         if let Some(first) = servers.first() {
-            let mut join = launch().command(["join", "--kubeconfig"]);
-            join.arg(first.kubeconfig()).arg("--data-dir").arg(root.path().join("data"));
-            succeeds(join);
+            join(first, root);
         }
         servers.push(start_ready(&launch(), root.path(), &arguments).await);
     }
     servers
+}
+
+/// Makes the data directory of another replica.
+pub(super) fn join(first: &Server, root: &TempDir) {
+    let mut join = launch().command(["join", "--kubeconfig"]);
+    join.arg(first.kubeconfig()).arg("--data-dir").arg(root.path().join("data"));
+    succeeds(join);
 }
 
 /// A client that goes to another replica when one does not answer.

@@ -67,6 +67,8 @@ fn journal(stats: &JournalStats, out: &mut Vec<u8>) {
     }
     let help = "Duration of an append to the journal in seconds.";
     histogram("plinth_journal_append_duration_seconds", help, 1e-6, &stats.append_micros, out);
+    let help = "Duration of a question for the end of the journal, each for all reads that wait, in seconds.";
+    histogram("plinth_journal_end_duration_seconds", help, 1e-6, &stats.end_micros, out);
 }
 
 /// The metrics of one value. Counters start at zero when the engine is opened.

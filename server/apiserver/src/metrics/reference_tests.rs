@@ -73,6 +73,7 @@ fn families() -> BTreeMap<String, Family> {
         applied: 0,
         is_up: true,
         append_micros: stats.sync_micros.clone(),
+        end_micros: stats.sync_micros.clone(),
     });
     let mut out = Vec::new();
     objects::write(&BTreeMap::from([(("apps".to_owned(), "deployments".to_owned()), 1)]), &mut out);

@@ -20,7 +20,6 @@ use crate::archives::ArchiveLocation;
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{kubeconfig, DataDir, Stage};
-use crate::cli::allocator;
 use crate::controllers;
 use crate::controllers::identity_lease::IdentityLease;
 use crate::controllers::system_objects::{
@@ -118,7 +117,6 @@ pub async fn start_on(mut options: ServeOptions, connect: Option<Connect>) -> Re
     write_kubeconfig(&dir, &pki, address)?;
     dir.complete()?;
     backups::start(&server, options.backups);
-    allocator::give_back_after_floods(&server);
     let kubeconfig = dir.admin_kubeconfig();
     let serving =
         tokio::spawn(listener::serve(listener, tls, server.clone(), (options.http, limits), stopping));
