@@ -17,10 +17,13 @@
 //! assert_eq!(objects::config_map("cm-1", 1024, 7), objects::config_map("cm-1", 1024, 7));
 //! ```
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic: output")]
+
 pub mod api;
 pub mod engine;
 pub mod etcd;
 pub mod journal;
+mod output;
 pub mod plot;
 
 /// A benchmark that could not be run to its end.

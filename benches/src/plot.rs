@@ -9,6 +9,7 @@ use plotters::prelude::*;
 
 use crate::api::report::{Measurement, Report};
 use crate::api::Error;
+use crate::output;
 
 /// `plinth bench plot`: draws report files.
 #[derive(Debug, Clone, clap::Args)]
@@ -59,7 +60,7 @@ pub fn run(options: Options) -> Result<(), Error> {
     for chart in CHARTS {
         let path = options.to.join(chart.file);
         if draw(chart, &reports, &path)? {
-            println!("{}", path.display());
+            output::line(format_args!("{}", path.display()));
         }
     }
     Ok(())

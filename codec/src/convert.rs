@@ -1,8 +1,11 @@
 //! Conversion between the four encodings: the library side of `plinth convert`.
 //!
 //! Objects of built-in kinds are brought into canonical form, as a server would hold them; others are not
-//! changed. Values taken from etcd are protobuf with its magic number, or JSON or CBOR for custom resources;
-//! the line break that `etcdctl --print-value-only` appends to a value is removed.
+//! changed. The items of a `List` of version v1, as kubectl prints and reads it, are each treated as an
+//! object of its own.
+//!
+//! Values taken from etcd are protobuf with its magic number, or JSON or CBOR for custom resources; the line
+//! break that `etcdctl --print-value-only` appends to a value is removed.
 //!
 //! ```
 //! use plinth_codec::convert::{convert, detect, Format};
@@ -18,7 +21,7 @@
 
 use std::str::FromStr;
 
-use crate::error::{DecodeError, StrictError};
+use crate::error::{DecodeError, StrictError, MAX_STRICT_ERRORS};
 use crate::json::{DecodeOptions, Decoded};
 use crate::schema::{self, Schema, TypeId, GVK};
 use crate::value::Value;
@@ -75,6 +78,17 @@ pub enum ConvertError {
     /// An object that the target encoding cannot hold.
     #[error(transparent)]
     Encode(#[from] protobuf::EncodeError),
+    /// A `List` as an item of another.
+    #[error("a List cannot be an item of a List")]
+    NestedList,
+    /// An item of a `List` that cannot be read.
+    #[error("items[{index}]: {source}")]
+    Item {
+        /// Where it is in the list.
+        index: usize,
+        /// The error of the item alone.
+        source: Box<ConvertError>,
+    },
     /// Protobuf holds built-in kinds only.
     #[error("{0} has no protobuf form: it is not a built-in kind")]
     NotBuiltIn(String),
@@ -89,6 +103,22 @@ pub struct Object {
     pub id: Option<TypeId>,
     /// The object, canonical if its kind is built in.
     pub tree: Value,
+    /// The types of the items of a `List`, in their order; empty for other kinds.
+    pub items: Vec<ItemType>,
+}
+
+/// The type of an item of a `List`.
+#[derive(Clone, Debug)]
+pub struct ItemType {
+    /// As [`Object::gvk`].
+    pub gvk: Option<GVK>,
+    /// As [`Object::id`].
+    pub id: Option<TypeId>,
+}
+
+/// Whether a kind is the list of objects of any kind.
+pub fn is_list(gvk: &GVK) -> bool {
+    gvk.group.is_empty() && gvk.version == "v1" && gvk.kind == "List"
 }
 
 /// The encoding of an input: the magic numbers of protobuf and CBOR, a brace for JSON, YAML otherwise.
@@ -141,21 +171,28 @@ fn read_as(
 ) -> Result<(Object, Vec<StrictError>), ConvertError> {
     let schema = schema::builtin();
     let decoded = match format {
-        Format::Protobuf => {
+        Format::Protobuf => None,
+        Format::Cbor => Some(Decoded { value: cbor::decode(input)?, strict: Vec::new() }),
+        Format::Json if options.strict => Some(json::parse_reporting(input)?),
+        Format::Json => Some(Decoded { value: json::parse(input)?, strict: Vec::new() }),
+        Format::Yaml => {
+            let (value, strict) = yaml::to_value(input)?;
+            Some(Decoded { value, strict })
+        }
+    };
+    let (object, strict) = match decoded {
+        Some(decoded) => typed(decoded, schema, options)?,
+        None => {
             let envelope = protobuf::decode(input)?;
             let (gvk, id) = envelope.resolve(schema)?;
             let tree = protobuf::decode_object(envelope.raw, Some(&gvk), schema, id)?;
-            return Ok((Object { gvk: Some(gvk), id: Some(id), tree }, Vec::new()));
-        }
-        Format::Cbor => Decoded { value: cbor::decode(input)?, strict: Vec::new() },
-        Format::Json if options.strict => json::parse_reporting(input)?,
-        Format::Json => Decoded { value: json::parse(input)?, strict: Vec::new() },
-        Format::Yaml => {
-            let (value, strict) = yaml::to_value(input)?;
-            Decoded { value, strict }
+            (Object { gvk: Some(gvk), id: Some(id), tree, items: Vec::new() }, Vec::new())
         }
     };
-    typed(decoded, schema, options)
+    match object.gvk.as_ref().is_some_and(is_list) {
+        true => typed_items(object, strict, schema, options),
+        false => Ok((object, strict)),
+    }
 }
 
 /// Decodes a tree by the type that it names, if there is one.
@@ -179,13 +216,79 @@ fn typed(
         }
         None => tree,
     };
-    Ok((Object { gvk, id, tree }, strict))
+    Ok((Object { gvk, id, tree, items: Vec::new() }, strict))
+}
+
+/// Decodes each item of a `List` by the type that it names.
+fn typed_items(
+    mut list: Object,
+    mut strict: Vec<StrictError>,
+    schema: &Schema,
+    options: &DecodeOptions,
+) -> Result<(Object, Vec<StrictError>), ConvertError> {
+    let Some(Value::Array(items)) = list.tree.get_mut("items") else {
+        return Ok((list, strict));
+    };
+    for (index, item) in items.iter_mut().enumerate() {
+        let decoded = Decoded { value: std::mem::take(item), strict: Vec::new() };
+        let failed = |source| ConvertError::Item { index, source: Box::new(source) };
+        let (object, errors) = typed(decoded, schema, options).map_err(failed)?;
+        if object.gvk.as_ref().is_some_and(is_list) {
+            return Err(failed(ConvertError::NestedList));
+        }
+        let room = MAX_STRICT_ERRORS.saturating_sub(strict.len());
+        strict.extend(errors.into_iter().take(room).map(|error| error.below(&format!("items[{index}]"))));
+        *item = object.tree;
+        list.items.push(ItemType { gvk: object.gvk, id: object.id });
+    }
+    Ok((list, strict))
+}
+
+/// A `List`: its metadata, and its items with their types.
+fn list_parts(list: &Object) -> (Option<&Value>, impl ExactSizeIterator<Item = (&Value, Option<TypeId>)>) {
+    let items = list.tree.get("items").and_then(Value::as_array).unwrap_or_default();
+    (list.tree.get("metadata"), items.iter().zip(list.items.iter().map(|item| item.id)))
+}
+
+fn write_list_json(list: &Object, schema: &Schema, out: &mut Vec<u8>) {
+    let (metadata, items) = list_parts(list);
+    out.extend_from_slice(br#"{"kind":"List","apiVersion":"v1","metadata":"#);
+    json::write_untyped(metadata.unwrap_or(&Value::Null), out);
+    out.extend_from_slice(br#","items":["#);
+    for (index, (item, id)) in items.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        match id {
+            Some(id) => json::write(item, schema, id, out),
+            None => json::write_untyped(item, out),
+        }
+    }
+    out.extend_from_slice(b"]}");
+}
+
+fn write_list_cbor(list: &Object, gvk: &GVK, schema: &Schema, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    let (metadata, items) = list_parts(list);
+    let mut encoded = Vec::new();
+    cbor::encode_bare(metadata.unwrap_or(&Value::Null), None, &mut encoded)?;
+    let frame = cbor::CborListFrame::new(gvk, &encoded, items.len() as u64);
+    out.extend_from_slice(frame.head());
+    for (item, id) in items {
+        cbor::encode_bare(item, id.map(|id| (schema, id)), out)?;
+    }
+    out.extend_from_slice(frame.tail());
+    Ok(())
 }
 
 /// Appends an object in an encoding. JSON ends with a line break, as YAML does.
 pub fn write(object: &Object, to: Format, out: &mut Vec<u8>) -> Result<(), ConvertError> {
     let schema = schema::builtin();
     match (to, &object.gvk, object.id) {
+        (Format::Json, Some(gvk), _) if is_list(gvk) => {
+            write_list_json(object, schema, out);
+            out.push(b'\n');
+        }
+        (Format::Cbor, Some(gvk), _) if is_list(gvk) => write_list_cbor(object, gvk, schema, out)?,
         (Format::Json, _, id) => {
             match id {
                 Some(id) => json::write(&object.tree, schema, id, out),
@@ -248,6 +351,54 @@ mod tests {
         );
         assert!(convert(b"{\"a\":1}", Format::Protobuf, &mut Vec::new()).is_err());
         assert_eq!(to(b"{\"a\":1}", Format::Json), b"{\"a\":1}\n");
+    }
+
+    #[test]
+    fn items_of_a_list_are_objects_of_their_own() {
+        let list = br#"{"apiVersion":"v1","kind":"List","items":[
+            {"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"data":{"k":"AQI="}},
+            {"kind":"Thing","apiVersion":"example.com/v1","spec":{"b":1}},
+            {"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":null}}]}"#;
+        let json = to(list, Format::Json);
+        assert_eq!(
+            String::from_utf8(json.clone()).unwrap(),
+            concat!(
+                r#"{"kind":"List","apiVersion":"v1","metadata":{},"items":["#,
+                r#"{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s"},"data":{"k":"AQI="}},"#,
+                r#"{"apiVersion":"example.com/v1","kind":"Thing","spec":{"b":1}},"#,
+                r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"containers":null},"status":{}}]}"#,
+                "\n"
+            )
+        );
+        let cbor = to(list, Format::Cbor);
+        assert!(cbor.windows(3).any(|bytes| bytes == b"\x42\x01\x02"), "data are bytes: {cbor:?}");
+        for from in FORMATS {
+            assert_eq!(to(&to(list, from), Format::Json), json, "{from:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_item_is_reported_with_its_index() {
+        let reported = |items: &str| {
+            let list = format!(r#"{{"apiVersion":"v1","kind":"List","more":1,"items":{items}}}"#);
+            read_reporting(list.as_bytes())
+                .map(|(object, errors)| {
+                    (object.items.len(), errors.iter().map(ToString::to_string).collect::<Vec<_>>())
+                })
+                .map_err(|error| error.to_string())
+        };
+        let good = r#"{"kind":"ConfigMap","apiVersion":"v1"}"#;
+        let bad = r#"{"kind":"Pod","apiVersion":"v1","spec":{"bogus":1}}"#;
+        let (more, bogus) = (r#"unknown field "more""#.to_owned(), r#"unknown field "items[1].spec.bogus""#);
+        assert_eq!(reported(&format!("[{good},{bad}]")), Ok((2, vec![more.clone(), bogus.to_owned()])));
+        assert_eq!(reported("null"), Ok((0, vec![more])));
+        assert!(reported("{}").unwrap_err().contains("List.items"));
+        let error = reported(&format!("[{good},{}]", bad.replace(r#"{"bogus":1}"#, "3"))).unwrap_err();
+        assert!(error.starts_with("items[1]: "), "{error}");
+        let nested = r#"[{"kind":"List","apiVersion":"v1","items":[]}]"#;
+        assert_eq!(reported(nested), Err("items[0]: a List cannot be an item of a List".to_owned()));
+        let many = vec![bad; 2 * MAX_STRICT_ERRORS].join(",");
+        assert_eq!(reported(&format!("[{many}]")).unwrap().1.len(), MAX_STRICT_ERRORS);
     }
 
     #[test]

@@ -166,6 +166,19 @@ pub enum StrictError {
     Yaml(SmolStr),
 }
 
+impl StrictError {
+    /// The error of a part as that of the whole, in which the part is at a path.
+    #[must_use]
+    pub fn below(self, path: &str) -> StrictError {
+        let below = |inner: &str| SmolStr::from(format!("{path}.{inner}"));
+        match self {
+            StrictError::UnknownField(inner) => StrictError::UnknownField(below(&inner)),
+            StrictError::DuplicateField(inner) => StrictError::DuplicateField(below(&inner)),
+            message @ StrictError::Yaml(_) => message,
+        }
+    }
+}
+
 /// Maximum number of strict errors reported for one body.
 pub const MAX_STRICT_ERRORS: usize = 100;
 

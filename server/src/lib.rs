@@ -35,6 +35,7 @@
 //! ```
 
 #![cfg_attr(test, allow(clippy::too_many_lines, reason = "tables of tests"))]
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic: cli::output"))]
 
 pub mod admission;
 pub mod archives;

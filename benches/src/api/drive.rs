@@ -15,6 +15,7 @@ use super::client::{refused, Call, Connection, Endpoint, Protocol, Reply, JSON};
 use super::process::{self, Usage};
 use super::report::{Measurement, Quantiles};
 use super::{seconds, Error, Options};
+use crate::output;
 
 /// One client: its next request may depend on the last answer.
 pub trait Session: Send {
@@ -162,7 +163,7 @@ pub async fn measure(
         tally.add(done.map_err(|e| Error::Server(format!("a client ended: {e}")))??);
     }
     if let Some(error) = &tally.first_error {
-        eprintln!("{workload}: {} errors, the first: {error}", tally.errors);
+        output::error_line(format_args!("{workload}: {} errors, the first: {error}", tally.errors));
     }
     let operations = tally.micros.len() as u64;
     Ok(Measurement {

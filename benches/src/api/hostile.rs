@@ -25,6 +25,7 @@ use super::drive::{measure, Target};
 use super::report::Measurement;
 use super::workloads::Prepare;
 use super::{Error, Options};
+use crate::output;
 
 /// One kind of attack: how many attackers there are, and what each does again and again.
 struct Attack {
@@ -93,11 +94,11 @@ pub(super) async fn compare(
     attackers.print();
     for other in [&calm, &shared] {
         if let (Some(other_ms), Some(disturbed)) = (&other.latency_ms, &disturbed.latency_ms) {
-            println!(
+            output::line(format_args!(
                 "{workload}: p99 is {:.1} times that of {}",
                 disturbed.p99 / other_ms.p99,
                 other.workload
-            );
+            ));
         }
     }
     Ok(vec![calm, shared, disturbed])
@@ -199,12 +200,12 @@ impl Attackers {
 
     fn print(&self) {
         for (attack, rounds) in self.attacks.iter().zip(self.rounds.iter()) {
-            println!(
+            output::line(format_args!(
                 "    {:>4} x {:<50} {:>8} rounds",
                 attack.attackers,
                 attack.name,
                 rounds.load(Ordering::Relaxed)
-            );
+            ));
         }
     }
 }

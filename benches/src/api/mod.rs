@@ -39,6 +39,8 @@ use report::{Measurement, Report};
 use server::Launch;
 use workloads::{Run, Workload, WORKLOADS};
 
+use crate::output;
+
 /// An error that ends a benchmark early.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it
@@ -209,7 +211,7 @@ async fn run_all(options: Options) -> Result<(), Error> {
     }
     if let Some(path) = &options.output {
         report.write(path)?;
-        println!("\nreport: {}", path.display());
+        output::line(format_args!("\nreport: {}", path.display()));
     }
     Ok(())
 }

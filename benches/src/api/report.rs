@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::client::Protocol;
 use super::process::Usage;
 use super::{Error, Options};
+use crate::output;
 
 /// A run: machine, options and results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -199,7 +200,7 @@ impl Machine {
 /// Prints the machine, and the names of the columns.
 pub fn print_header(report: &Report) {
     let machine = &report.machine;
-    println!(
+    output::line(format_args!(
         "{} on {} x {}, {} MiB, Linux {}; {}, {} connections, generator on the same machine\n",
         report.label,
         machine.cpus,
@@ -208,13 +209,13 @@ pub fn print_header(report: &Report) {
         machine.kernel,
         report.protocol,
         report.connections
-    );
+    ));
     print_columns();
 }
 
 /// Prints the names of the columns.
 pub(crate) fn print_columns() {
-    println!(
+    output::line(format_args!(
         "{:<15} {:>7} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7} {:>9} {:>8} {:>8} {:>8} {:>7}",
         "workload",
         "clients",
@@ -230,7 +231,7 @@ pub(crate) fn print_columns() {
         "peak MiB",
         "+MiB",
         "errors"
-    );
+    ));
 }
 
 /// Prints one row.
@@ -239,7 +240,7 @@ pub fn print_row(row: &Measurement) {
         Some(q) => [q.p50, q.p90, q.p99, q.max].map(|ms| format!("{ms:.2}")),
         None => [const { String::new() }; 4],
     };
-    println!(
+    output::line(format_args!(
         "{:<15} {:>7} {:>10.1} {:>8} {:>8} {:>8} {:>8} {:>8} {:>7.1} {:>9.3} {:>8.1} {:>8.1} {:>8.1} {:>7}",
         row.workload,
         row.clients,
@@ -255,7 +256,7 @@ pub fn print_row(row: &Measurement) {
         row.server_peak_rss_mib,
         row.server_growth_mib,
         row.errors
-    );
+    ));
 }
 
 #[cfg(test)]

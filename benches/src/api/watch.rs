@@ -19,6 +19,7 @@ use super::process;
 use super::report::{Measurement, Quantiles};
 use super::workloads::{resource_version, NAMESPACE};
 use super::{objects, seconds, Error, Options};
+use crate::output;
 
 /// Watches that share a connection (HTTP/2); below what servers allow.
 const PER_CONNECTION: usize = 100;
@@ -96,12 +97,12 @@ pub async fn measure(
     let (delays, bytes_received) = arrivals(running).await?;
     let missing = (writes * watchers as u64).saturating_sub(delays.len() as u64);
     if missing > 0 {
-        eprintln!(
+        output::error_line(format_args!(
             "{workload}: {missing} of {} deliveries had not arrived at the end",
             writes * watchers as u64
-        );
+        ));
     }
-    println!("{workload}: {:.0} writes per second", writes as f64 / options.duration);
+    output::line(format_args!("{workload}: {:.0} writes per second", writes as f64 / options.duration));
     let operations = delays.len() as u64;
     Ok(Measurement {
         workload: workload.to_string(),
@@ -175,7 +176,10 @@ pub async fn idle(
     let from = Instant::now();
     let until = from + seconds(options.duration);
     let used = usage_between(pids, before, from, until).await;
-    println!("{workload}: {:.1} KiB for each watch", used.growth_mib * 1024.0 / watchers.max(1) as f64);
+    output::line(format_args!(
+        "{workload}: {:.1} KiB for each watch",
+        used.growth_mib * 1024.0 / watchers.max(1) as f64
+    ));
     let measured = Measurement::of(workload.to_string(), Vec::new(), used);
     Ok(Measurement { clients: open.len(), seconds: options.duration, ..measured })
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, Options, Workload};
 use crate::api::report::Machine;
+use crate::output;
 
 /// A run: machine, options and results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -96,17 +97,20 @@ impl Report {
             value_size: options.value_size,
             figures: Vec::new(),
         };
-        println!(
+        output::line(format_args!(
             "{} x {}, {} MiB, Linux {}, load {load_before}",
             report.machine.cpus, report.machine.processor, report.machine.memory_mib, report.machine.kernel
-        );
+        ));
         report
     }
 
     /// Starts a part of the table.
     pub fn section(&mut self, workload: &Workload) {
-        println!("\n{}: {}", workload.name, workload.about);
-        println!("  {:<52} {:>12} {:<8} {:>12} {:>7}  goal", "", "value", "unit", "baseline", "ratio");
+        output::line(format_args!("\n{}: {}", workload.name, workload.about));
+        output::line(format_args!(
+            "  {:<52} {:>12} {:<8} {:>12} {:>7}  goal",
+            "", "value", "unit", "baseline", "ratio"
+        ));
     }
 
     /// Adds a figure and prints it.
@@ -127,12 +131,12 @@ impl Report {
             Some(false) => "MISSED: ",
             None => "",
         };
-        println!(
+        output::line(format_args!(
             "  {name:<52} {:>12} {unit:<8} {:>12} {ratio:>7}  {mark}{}",
             human(value),
             baseline.map(human).unwrap_or_default(),
             words.as_deref().unwrap_or_default()
-        );
+        ));
         self.figures.push(Figure {
             workload: workload.to_owned(),
             name,

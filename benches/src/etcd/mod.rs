@@ -34,6 +34,7 @@ use tonic::{Request, Status};
 use self::start::StartedServer;
 use crate::api::process::{self, Usage};
 use crate::api::report::{print_columns, print_row, Machine, Measurement, Quantiles};
+use crate::output;
 
 /// First and last byte of the keys that are written, and what is behind them.
 const PREFIX: &str = "bench/";
@@ -178,7 +179,7 @@ async fn measure(options: &Options) -> Result<Report, Error> {
         connections: options.connections,
         results: Vec::new(),
     };
-    println!("{}, load {}", report.label, report.load_before);
+    output::line(format_args!("{}, load {}", report.label, report.load_before));
     print_columns();
     let started = match &options.start {
         None => None,

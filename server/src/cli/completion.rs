@@ -1,10 +1,12 @@
 //! `plinth completion` and `plinth man-pages`: what shells and `man` know about the command line.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+
+use super::output;
 
 /// Options of `plinth completion`.
 #[derive(Debug, Args)]
@@ -42,7 +44,7 @@ pub enum CompletionError {
 pub(super) fn completion(options: &CompletionOptions, mut command: Command) -> Result<(), CompletionError> {
     let mut script = Vec::new();
     clap_complete::generate(options.shell, &mut command, "plinth", &mut script);
-    io::stdout().lock().write_all(&script).map_err(CompletionError::Output)
+    output::write(&script).map_err(CompletionError::Output)
 }
 
 /// Writes a manual page for each command.

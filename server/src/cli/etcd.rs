@@ -8,6 +8,7 @@ use plinth_etcd::{EtcdOptions, Server, StartError};
 use tokio::signal::unix::{signal, SignalKind};
 
 use super::exit_code::STORAGE_FAILED;
+use super::output;
 use super::serve::{self, LoggingFormat, ServeError};
 use super::upstream::{Etcd, UpstreamFlagError, UpstreamFlags};
 use crate::bootstrap::DataDir;
@@ -99,7 +100,7 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     if !metrics.is_empty() {
         ready.push_str(&format!("plinth {version} serves metrics and checks on {}\n", list(metrics)));
     }
-    serve::print(&ready);
+    output::print(&ready);
     let failed = server.failed();
     let (failure, failing) = tokio::sync::oneshot::channel();
     let stop = async move {

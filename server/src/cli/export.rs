@@ -10,6 +10,7 @@ use plinth_migration::decode::Decoder;
 use plinth_migration::export::{self, ExportError};
 use plinth_storage::EncryptionConfigError;
 
+use super::output;
 use super::serve::{self, ServeError};
 use super::store::{existing, remedy, Bar, StoreError};
 use crate::bootstrap::files::{exists, parent};
@@ -99,7 +100,7 @@ pub(super) fn run(command: ExportCommand) -> Result<(), ExportCommandError> {
         &mut decoder,
         (file, unfinished.path()),
         options.skip_unknown,
-        &mut |key, reason| bar.suspend(|| eprintln!("{key}: {reason}")),
+        &mut |key, reason| bar.suspend(|| output::error_line(format_args!("{key}: {reason}"))),
         &mut |progress| bar.show(progress),
     )?;
     drop(bar);
@@ -110,8 +111,8 @@ pub(super) fn run(command: ExportCommand) -> Result<(), ExportCommandError> {
         }
         finished => finished.map_err(error)?,
     }
-    println!("{report}");
-    println!("{}: written", options.file.display());
+    output::line(format_args!("{report}"));
+    output::line(format_args!("{}: written", options.file.display()));
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! `plinth kubeconfig`: issues credentials for a user, on the machine with the authority's key.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use plinth_codec::{yaml, Value};
 
+use super::output;
 use crate::bootstrap::pki::{self, Pki, PkiError};
 use crate::bootstrap::{kubeconfig, DataDir, DataDirError};
 
@@ -87,13 +88,7 @@ pub(super) fn run(options: KubeconfigOptions) -> Result<(), KubeconfigError> {
     let text = kubeconfig::render(&server, &options.user, &ca, &cert, &key);
     match &options.to {
         Some(path) => pki::write_secret(path, &text)?,
-        None => {
-            let mut stdout = io::stdout().lock();
-            stdout
-                .write_all(text.as_bytes())
-                .and_then(|()| stdout.flush())
-                .map_err(KubeconfigError::Output)?;
-        }
+        None => output::write(&text).map_err(KubeconfigError::Output)?,
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ mod history;
 mod import;
 mod join;
 mod kubeconfig;
+pub mod output;
 pub mod processor;
 mod program_name;
 #[cfg(test)]

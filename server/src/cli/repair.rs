@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use plinth_engine::{Error, RepairReport};
 
+use super::output;
 use super::store::{Bar, StoreError};
 use crate::bootstrap::files::{create_durably, sync_parent};
 use crate::bootstrap::pki::Pki;
@@ -34,7 +35,7 @@ pub(super) fn repair(options: RepairOptions) -> Result<(), StoreError> {
     let (mut dir, marker) = DataDir::for_repair(&options.data_dir)?;
     let mut needed = false;
     if let Some(problem) = marker {
-        println!("{problem}");
+        output::line(format_args!("{problem}"));
         needed = true;
     }
     let bar = Bar::new();
@@ -59,8 +60,8 @@ pub(super) fn repair(options: RepairOptions) -> Result<(), StoreError> {
     needed |= repair_keys(&mut dir, &aside, options.yes)?;
     needed |= repair_continue_key(&dir, &aside, options.yes)?;
     match (needed, options.yes) {
-        (false, _) => println!("{}: nothing to repair", options.data_dir.display()),
-        (true, true) => println!("{}: repaired", options.data_dir.display()),
+        (false, _) => output::line(format_args!("{}: nothing to repair", options.data_dir.display())),
+        (true, true) => output::line(format_args!("{}: repaired", options.data_dir.display())),
         (true, false) => return Err(StoreError::RepairNeeded(options.data_dir)),
     }
     Ok(())
@@ -85,19 +86,23 @@ const MOST_RUNS: usize = 20;
 fn report(repaired: &RepairReport) {
     let RepairReport { log_bytes, missing, kept, reverted, lost, uncertain, gaps, revision, .. } = repaired;
     if repaired.continued {
-        println!("the result of an unfinished repair replaces the database");
+        output::line(format_args!("the result of an unfinished repair replaces the database"));
         if let Some(path) = &repaired.kept_in {
-            println!("the original state is kept in {}", path.display());
+            output::line(format_args!("the original state is kept in {}", path.display()));
         }
         return;
     }
-    println!("write-ahead logs: {log_bytes} bytes dropped");
+    output::line(format_args!("write-ahead logs: {log_bytes} bytes dropped"));
     if let Some((first, last)) = repaired.log_revisions {
-        println!("revisions {first} to {last} can be read in them, and are incomplete in the repaired store");
+        output::line(format_args!(
+            "revisions {first} to {last} can be read in them, and are incomplete in the repaired store"
+        ));
     }
     // The number of objects in damaged tables and missing revisions is unknown.
     let at_least = if *gaps > 0 || !missing.is_empty() { "at least " } else { "" };
-    println!("objects: {kept} kept, {reverted} of them in an older version; {at_least}{lost} lost");
+    output::line(format_args!(
+        "objects: {kept} kept, {reverted} of them in an older version; {at_least}{lost} lost"
+    ));
     if !missing.is_empty() {
         let runs: Vec<String> = missing
             .iter()
@@ -111,22 +116,22 @@ fn report(repaired: &RepairReport) {
             0 => String::new(),
             more => format!(" and {more} more runs"),
         };
-        println!(
+        output::line(format_args!(
             "revisions {}{more}, at least, were written and are missing: objects created in them are lost, those updated or deleted in \
              them are in their former state, and the numbers above do not include either",
             runs.join(", ")
-        );
+        ));
     }
     if *gaps > 0 {
-        println!(
+        output::line(format_args!(
             "tables are damaged: {gaps} ranges of keys cannot be read as a whole (see above). {uncertain} of the \
              objects that are kept may have had newer versions in them, or may have been deleted; objects \
              that existed only there are lost, and the numbers above do not include them"
-        );
+        ));
     }
-    println!("history: dropped; the store continues at revision {revision}");
+    output::line(format_args!("history: dropped; the store continues at revision {revision}"));
     if let Some(path) = &repaired.kept_in {
-        println!("the original state is kept in {}", path.display());
+        output::line(format_args!("the original state is kept in {}", path.display()));
     }
 }
 
@@ -140,12 +145,12 @@ fn repair_keys(dir: &mut DataDir, aside: &Path, apply: bool) -> Result<bool, Sto
     for _ in 0..4 {
         let Some(error) = pki.verify(dir.stage()).into_iter().next() else { break };
         let Some(files) = pki.dependents_of(&error) else { return Err(error.into()) };
-        println!("{}", error.to_string().lines().next().unwrap_or_default());
-        println!(
+        output::line(format_args!("{}", error.to_string().lines().next().unwrap_or_default()));
+        output::line(format_args!(
             "these are recreated at the next start, which invalidates all credentials issued with them:"
-        );
+        ));
         for file in &files {
-            println!("  {}", file.display());
+            output::line(format_args!("  {}", file.display()));
         }
         found = true;
         if !apply {
@@ -166,8 +171,8 @@ fn repair_keys(dir: &mut DataDir, aside: &Path, apply: bool) -> Result<bool, Sto
 fn repair_continue_key(dir: &DataDir, aside: &Path, apply: bool) -> Result<bool, StoreError> {
     let Err(error) = dir.continue_key() else { return Ok(false) };
     let DataDirError::Incomplete { path, .. } = &error else { return Err(error.into()) };
-    println!("{}", error.to_string().lines().next().unwrap_or_default());
-    println!("it is recreated at the next start; clients start lists in progress over");
+    output::line(format_args!("{}", error.to_string().lines().next().unwrap_or_default()));
+    output::line(format_args!("it is recreated at the next start; clients start lists in progress over"));
     if apply {
         move_aside(path, aside)?;
     }

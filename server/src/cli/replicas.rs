@@ -1,6 +1,7 @@
 //! `plinth replicas`: lists the replicas of a cluster, compares them, or removes one that is gone.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use clap::Args;
 use hyper::Method;
 use serde::Deserialize;
 
+use super::output;
 use crate::client::{ClientError, ServerClient};
 use crate::members::{self, Member};
 
@@ -42,6 +44,8 @@ pub enum ReplicasError {
     Client(#[from] ClientError),
     #[error("the list of replicas cannot be read: {0}")]
     Decode(#[from] serde_json::Error),
+    #[error("standard output: {0}")]
+    Output(#[source] io::Error),
     #[error("the replicas differ at position {0}: the hashes above should be equal\nSee \"A replica that has come to another state\" in docs/replication.md")]
     Differ(u64),
     #[error("replica {id} has not recorded its hash at position {position}, and is compared with no other one\nWait until it is up and has a lag of 0, or remove it from the list if it is gone")]
@@ -55,8 +59,8 @@ pub enum ReplicasError {
 pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
     let server = ServerClient::of_kubeconfig(&options.kubeconfig)?;
     if let Some(id) = options.remove {
-        server.call(Method::DELETE, &format!("{REPLICAS_PATH}/{id}"), "", &mut std::io::sink())?;
-        println!("replica {id} removed");
+        server.call(Method::DELETE, &format!("{REPLICAS_PATH}/{id}"), "", &mut io::sink())?;
+        output::line(format_args!("replica {id} removed"));
         return Ok(());
     }
     if options.compare {
@@ -64,14 +68,14 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
     }
     let members = list(&server)?;
     let newest = members.iter().map(|member| member.applied).max().unwrap_or(0);
-    println!(
-        "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}SEEN",
+    let mut page = format!(
+        "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}SEEN\n",
         "REPLICA", "ADDRESS", "VERSION", "POSITION", "LAG", "REVISION", "HASH"
     );
     for member in members {
         let seen = member.age_now().as_secs();
-        println!(
-            "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}{seen}s ago",
+        page += &format!(
+            "{:<8}{:<24}{:<10}{:>12}{:>12}{:>20}  {:<34}{seen}s ago\n",
             member.id,
             member.address.to_string(),
             member.version,
@@ -81,7 +85,7 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
             member.hash,
         );
     }
-    Ok(())
+    output::write(&page).map_err(ReplicasError::Output)
 }
 
 fn list(server: &ServerClient) -> Result<Vec<Member>, ReplicasError> {
@@ -117,22 +121,22 @@ fn compare(server: &ServerClient) -> Result<(), ReplicasError> {
             break (position, members, missing);
         }
     };
-    println!("{:<8}{:<24}{:>12}  HASH", "REPLICA", "ADDRESS", "POSITION");
+    let mut page = format!("{:<8}{:<24}{:>12}  HASH\n", "REPLICA", "ADDRESS", "POSITION");
     let mut hashes = BTreeSet::new();
     for member in &members {
         let hash = hash_of(member, position);
         let shown = hash.as_deref().unwrap_or("-");
-        println!("{:<8}{:<24}{position:>12}  {shown}", member.id, member.address.to_string());
+        page += &format!("{:<8}{:<24}{position:>12}  {shown}\n", member.id, member.address.to_string());
         hashes.extend(hash);
     }
-    if hashes.len() > 1 {
-        return Err(ReplicasError::Differ(position));
+    if hashes.len() <= 1 && missing.is_none() {
+        page += &format!("{} replicas have the same state at position {position}\n", members.len());
     }
-    match missing {
-        Some(id) => Err(ReplicasError::NotCompared { id, position }),
-        None => {
-            println!("{} replicas have the same state at position {position}", members.len());
-            Ok(())
-        }
+    let written = output::write(&page).map_err(ReplicasError::Output);
+    // What they are is reported whether or not the table could be written.
+    match (hashes.len(), missing) {
+        (2.., _) => Err(ReplicasError::Differ(position)),
+        (_, Some(id)) => Err(ReplicasError::NotCompared { id, position }),
+        (_, None) => written,
     }
 }

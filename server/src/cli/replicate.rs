@@ -9,6 +9,7 @@ use plinth_engine::{Engine, Failure, Options, Replica, Transaction};
 use plinth_journal::record::ReplicaId;
 use plinth_journal::Error as JournalError;
 
+use super::output;
 use crate::bootstrap::files::{remove_if_exists, sync_parent};
 use crate::bootstrap::identity::{Identity, IdentityError};
 use crate::bootstrap::{DataDir, DataDirError, Stage};
@@ -104,8 +105,16 @@ pub fn replicate(options: ReplicateOptions) -> Result<(), ReplicateError> {
         remove(&dir, members::peers::FILE)?;
     }
     plinth_engine::replicate(Options::new(dir.store()), identity.cluster)?;
-    println!("{}: replica {} of cluster {}", dir.path().display(), identity.id.0, identity.cluster);
-    println!("start it with: plinth serve --data-dir {} --journal URL", dir.path().display());
+    output::line(format_args!(
+        "{}: replica {} of cluster {}",
+        dir.path().display(),
+        identity.id.0,
+        identity.cluster
+    ));
+    output::line(format_args!(
+        "start it with: plinth serve --data-dir {} --journal URL",
+        dir.path().display()
+    ));
     Ok(())
 }
 
@@ -134,8 +143,8 @@ pub fn undo(data_dir: PathBuf, connect: Connect) -> Result<(), ReplicateError> {
         remove(&dir, name)?;
     }
     let shown = dir.path().display();
-    println!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys");
-    println!("start it with: plinth serve --data-dir {shown}");
+    output::line(format_args!("{shown}: a single server. Do not start the other replicas again: they would be another cluster with the same keys"));
+    output::line(format_args!("start it with: plinth serve --data-dir {shown}"));
     Ok(())
 }
 
@@ -214,7 +223,9 @@ fn catch_up(engine: &Engine, identity: Identity) -> Result<(), ReplicateError> {
         return Ok(());
     }
     let seconds = members::NOTICED_WITHIN.as_secs();
-    println!("other replicas did not stop by themselves; watching for {seconds} s whether one is up");
+    output::line(format_args!(
+        "other replicas did not stop by themselves; watching for {seconds} s whether one is up"
+    ));
     let end = Instant::now() + members::NOTICED_WITHIN;
     while Instant::now() < end {
         // Made inside of the runtime, which has the timer.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::output;
 use super::serve::default_data_dir;
 use crate::bootstrap::ADMIN_KUBECONFIG;
 use crate::client::{ClientError, ServerClient};
@@ -120,8 +120,7 @@ pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
     let after = Samples::parse(&fetch(METRICS_PATH)?);
     // Where nobody reads it, it is not needed.
     let page = page(&health, &before, &after, start.elapsed());
-    let mut stdout = io::stdout().lock();
-    drop(stdout.write_all(page.as_bytes()).and_then(|()| stdout.flush()));
+    output::print(&page);
     Ok(())
 }
 

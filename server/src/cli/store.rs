@@ -9,6 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use plinth_engine::{ArchiveSummary, Continuation, Engine, Options, Progress};
 
+use super::output;
 use crate::archives::{ArchiveError, ArchiveLocation};
 use crate::bootstrap::files::exists;
 use crate::bootstrap::pki::Pki;
@@ -179,7 +180,7 @@ impl Bar {
 
     /// Prints a line above the bar.
     pub(super) fn print(&self, line: &str) {
-        self.0.suspend(|| println!("{line}"));
+        self.0.suspend(|| output::line(format_args!("{line}")));
     }
 
     /// Runs something that prints, with the bar out of the way.
@@ -209,7 +210,7 @@ pub(super) fn backup(options: BackupOptions) -> Result<(), StoreError> {
         (None, Some(kubeconfig)) => backup_online(kubeconfig, out),
         (None, None) => Err(StoreError::NoSource),
     })?;
-    println!("{}: {summary}", options.to);
+    output::line(format_args!("{}: {summary}", options.to));
     Ok(())
 }
 
@@ -270,7 +271,7 @@ pub fn restore(options: RestoreOptions) -> Result<(), StoreError> {
     // The store gets its name last: an interrupted restore never leaves a store with that name.
     dir.restored()?;
     let archived = restored.finish()?;
-    println!("{}: {}", options.data_dir.display(), summary(archived));
+    output::line(format_args!("{}: {}", options.data_dir.display(), summary(archived)));
     Ok(())
 }
 
@@ -290,18 +291,18 @@ pub(super) fn verify(options: VerifyOptions) -> Result<(), StoreError> {
     let mut findings = verified.findings;
     let pki = Pki::at(dir.path());
     for error in pki.verify(dir.stage()) {
-        println!("{error}");
+        output::line(format_args!("{error}"));
         findings += 1;
     }
     if let Err(error) = dir.continue_key() {
-        println!("{error}");
+        output::line(format_args!("{error}"));
         findings += 1;
     }
     // Not damage, and possibly intended: clients may trust another authority.
     for rejected in pki.rejected() {
-        println!("note: {rejected}");
+        output::line(format_args!("note: {rejected}"));
     }
-    println!("{} entries up to revision {}", verified.entries, verified.revision);
+    output::line(format_args!("{} entries up to revision {}", verified.entries, verified.revision));
     match findings {
         0 => Ok(()),
         findings => Err(StoreError::Damaged(findings)),

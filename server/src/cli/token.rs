@@ -1,5 +1,6 @@
 //! `plinth token`: tokens with which replicas join.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use rustls::RootCertStore;
 use serde_json::{json, Value};
 
 use super::join::{authority_of, client_of, JoinError, JOIN_PATH};
+use super::output;
 use crate::client::{ClientError, ServerClient};
 
 /// Path of the Secrets of tokens.
@@ -108,6 +110,8 @@ pub enum TokenCommandError {
     #[error("{server} has a certificate of another authority than the cluster's own (--tls-cert-file), which a token cannot name: \
              join with --kubeconfig, or create the token with a kubeconfig for a server that has one ({reason})")]
     ForeignCertificate { server: String, reason: String },
+    #[error("standard output: {0}")]
+    Output(#[source] io::Error),
     #[error("the response of {0} cannot be read")]
     Response(String),
     #[error("{0:?} is no token for joining; \"plinth token list\" shows those that there are")]
@@ -122,8 +126,7 @@ pub(super) fn token(options: TokenOptions) -> Result<(), TokenCommandError> {
     match options.command {
         TokenCommand::Create(options) => {
             let text = create(&options)?;
-            println!("{text}");
-            Ok(())
+            output::write(format!("{text}\n")).map_err(TokenCommandError::Output)
         }
         TokenCommand::List(options) => list(&options.kubeconfig),
         TokenCommand::Delete(options) => delete(&options.kubeconfig, &options.id),
@@ -145,7 +148,7 @@ pub fn create(options: &CreateOptions) -> Result<String, TokenCommandError> {
     let credential = loop {
         let credential = JoinCredential::generate()?;
         let secret = secret_of(&credential, end, &options.description).to_string();
-        match server.call(Method::POST, SECRETS, &secret, &mut std::io::sink()) {
+        match server.call(Method::POST, SECRETS, &secret, &mut io::sink()) {
             Ok(_) => break credential,
             // The ID is that of another token.
             Err(ClientError::Refused(StatusCode::CONFLICT, _)) => {}
@@ -177,7 +180,7 @@ fn authority(server: &ServerClient) -> Result<AuthorityHash, TokenCommandError> 
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).map_err(|error| foreign(error.to_string()))?;
     let joining = client_of(server.url(), ServerTrust::Authorities(roots.into())).map_err(JoinError::from)?;
-    joining.get(JOIN_PATH, &mut std::io::sink()).map_err(|error| foreign(error.to_string()))?;
+    joining.get(JOIN_PATH, &mut io::sink()).map_err(|error| foreign(error.to_string()))?;
     Ok(hash)
 }
 
@@ -219,15 +222,16 @@ fn list(kubeconfig: &Path) -> Result<(), TokenCommandError> {
     let unreadable = |_| TokenCommandError::Response(server.url().to_owned());
     let list: Value = serde_json::from_slice(&body).map_err(unreadable)?;
     let secrets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    println!("{:<8}{:<22}DESCRIPTION", "ID", "EXPIRES");
+    let mut page = format!("{:<8}{:<22}DESCRIPTION\n", "ID", "EXPIRES");
     let now = Timestamp::now().to_rfc3339();
     // Of a list the items name no type of object; their field `type` is there.
     for secret in secrets.iter().filter(|secret| is_for_joining(secret)) {
         let end = text(secret, JOIN_TOKEN_EXPIRATION);
         let shown = if end.as_str() <= now.as_str() { "expired".to_owned() } else { end };
-        println!("{:<8}{shown:<22}{}", text(secret, JOIN_TOKEN_ID), text(secret, JOIN_TOKEN_DESCRIPTION));
+        let (id, description) = (text(secret, JOIN_TOKEN_ID), text(secret, JOIN_TOKEN_DESCRIPTION));
+        page += &format!("{id:<8}{shown:<22}{description}\n");
     }
-    Ok(())
+    output::write(&page).map_err(TokenCommandError::Output)
 }
 
 fn delete(kubeconfig: &Path, id: &str) -> Result<(), TokenCommandError> {
@@ -248,8 +252,8 @@ fn delete(kubeconfig: &Path, id: &str) -> Result<(), TokenCommandError> {
         return Err(no_token());
     }
     let options = json!({ "preconditions": { "uid": secret["metadata"]["uid"] } }).to_string();
-    server.call(Method::DELETE, &path, &options, &mut std::io::sink())?;
-    println!("token {id} deleted");
+    server.call(Method::DELETE, &path, &options, &mut io::sink())?;
+    output::line(format_args!("token {id} deleted"));
     Ok(())
 }
 

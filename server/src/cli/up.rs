@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::output;
 use super::serve::{self, ServeError, ServeOptions};
 use super::user_kubeconfig::{self, Entry, UserKubeconfigError};
 
@@ -50,7 +51,7 @@ pub(super) fn run(options: UpOptions) -> Result<(), UpError> {
     serve::run(serve, |running| {
         let entry = Entry { name: &context, admin_kubeconfig: running.kubeconfig() };
         user_kubeconfig::merge(&file, &entry)?;
-        println!("  kubectl --context {context} (in {})", file.display());
+        output::line(format_args!("  kubectl --context {context} (in {})", file.display()));
         Ok(())
     })
 }

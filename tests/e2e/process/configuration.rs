@@ -131,6 +131,21 @@ fn what_is_no_object_is_not_converted() {
     {
         assert_eq!(convert(object), (true, String::new()), "{object}");
     }
+    let list = |items: &str| convert(&format!("apiVersion: v1\nkind: List\nitems: [{items}]"));
+    let custom = "{apiVersion: example.com/v1, kind: A}";
+    assert_eq!(list(custom), (true, String::new()));
+    for (item, error) in [
+        ("{apiVersion: v1, kind: Nope}", "items[1]: no kind \"Nope\" is registered for version \"v1\""),
+        ("{apiVersion: v1, kind: List}", "items[1]: a List cannot be an item of a List"),
+        ("{kind: Pod}", "items[1] is not a Kubernetes object"),
+        (
+            "{apiVersion: v1, kind: Pod, spec: {bogus: 1}}",
+            "strict decoding error: unknown field \"items[1].spec.bogus\"",
+        ),
+    ] {
+        let (succeeded, message) = list(&format!("{custom}, {item}"));
+        assert!(!succeeded && message.starts_with(&format!("error: cannot convert: {error}")), "{message}");
+    }
     // Fields that would be lost.
     let unknown = "apiVersion: v1\nkind: Pod\nspec: {bogus: 1}";
     let (succeeded, message) = convert(unknown);

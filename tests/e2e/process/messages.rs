@@ -7,25 +7,6 @@ use std::path::Path;
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 
-#[tokio::test]
-async fn commands_whose_output_is_full_end_in_order() {
-    let server = TestServer::start(&[]).await;
-    let (data, kubeconfig) = (server.data(), server.kubeconfig());
-    let (data, kubeconfig) = (text(&data), text(kubeconfig));
-    for (arguments, code, message) in [
-        (["kubeconfig", "--user", "jane", "--data-dir", data], 1, "standard output: No space left"),
-        (["status", "--interval", "1", "--kubeconfig", kubeconfig], 0, ""),
-    ] {
-        let program = launch().command(arguments);
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", r#"exec "$0" "$@" > /dev/full"#]).arg(program.get_program());
-        let output = shell.args(program.get_args()).outcome();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
-        assert!(errors.contains(message) && !errors.contains("panicked"), "{arguments:?}: {errors}");
-    }
-}
-
 /// What a command prints that fails.
 fn failure(arguments: &[&str]) -> String {
     let output = launch().command(arguments.iter().copied()).outcome();

@@ -9,6 +9,7 @@ mod flags;
 mod gated_kinds;
 mod history;
 mod messages;
+mod outputs;
 mod private_files;
 mod readme;
 mod replica_failures;

@@ -1,17 +1,16 @@
 //! The process: refused starts, the first start, and the stop.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
-use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
 use plinth_tests::outcome::Outcome;
-use plinth_tests::server::{connect_to, launch, start_ready, TestServer};
+use plinth_tests::server::{launch, TestServer};
 use tempfile::TempDir;
 
 /// Runs `plinth serve` on a directory that it must refuse.
@@ -246,18 +245,6 @@ async fn the_first_start_makes_what_is_needed() {
             }
         }
     }
-}
-
-/// The line that announces it cannot be written.
-#[tokio::test]
-async fn a_server_whose_output_is_full_serves() {
-    let dir = TempDir::new().expect("directory");
-    let full = ["sh", "-c", "exec \"$0\" \"$@\" > /dev/full"];
-    let launch = launch().on_host(Ipv4Addr::LOCALHOST.into(), &full);
-    let mut server = start_ready(&launch, dir.path(), &[]).await;
-    eventually("it warns", || async { server.log().tail(20).contains("standard output") }).await;
-    connect_to(&server, Protocol::Http1).await.must(&Call::get("/api/v1/namespaces")).await.expect("served");
-    server.terminate().await.expect("clean end");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use plinth_migration::source::Source as _;
 use super::error::ImportCommandError;
 use super::options::SnapshotOptions;
 use super::target::NewDataDir;
+use crate::cli::output;
 use crate::cli::store::Bar;
 
 /// Makes the directory, and prints what it has.
@@ -17,9 +18,12 @@ pub(super) fn run(options: &SnapshotOptions) -> Result<(), ImportCommandError> {
     let snapshot = Snapshot::open(&options.file, !options.skip_hash_check)?;
     let restored = restore(&snapshot, &target)?;
     target.finish()?;
-    println!("{} keys, {} leases, {} users", restored.keys, restored.leases, restored.users);
-    println!("revision {}\nhash {}", restored.revision, hex::lower(&restored.hash));
-    println!("{}: made, for plinth etcd", options.target.data_dir.display());
+    output::line(format_args!(
+        "{} keys, {} leases, {} users",
+        restored.keys, restored.leases, restored.users
+    ));
+    output::line(format_args!("revision {}\nhash {}", restored.revision, hex::lower(&restored.hash)));
+    output::line(format_args!("{}: made, for plinth etcd", options.target.data_dir.display()));
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use plinth_storage::{Encryption, EncryptionConfigError, EncryptionOptions};
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{signal, SignalKind};
 
+use super::output;
 use super::serve::{self, ServeError};
 use super::store::Bar;
 use options::{SnapshotOptions, TargetOptions};
@@ -179,7 +180,10 @@ fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportComm
         bar.show(progress);
     })?;
     drop(bar);
-    println!("imported revision {} of etcd; following. SIGTERM or SIGINT switches over", spool.revision());
+    output::line(format_args!(
+        "imported revision {} of etcd; following. SIGTERM or SIGINT switches over",
+        spool.revision()
+    ));
     let switch_over = SwitchOver {
         is_commanded: &|| is_commanded.load(Ordering::SeqCst),
         at_revision: options.until_revision,
@@ -189,12 +193,15 @@ fn etcd(options: &EtcdSourceOptions, runtime: &Runtime) -> Result<(), ImportComm
     engine.close()?;
     drop(engine);
     target.finish()?;
-    println!("left etcd at revision {} after {} changes", followed.left_at, followed.changes);
+    output::line(format_args!(
+        "left etcd at revision {} after {} changes",
+        followed.left_at, followed.changes
+    ));
     if followed.late_changes > 0 {
-        eprintln!(
+        output::error_line(format_args!(
             "note: {} of them arrived after the command to switch over: was every kube-apiserver stopped?",
             followed.late_changes
-        );
+        ));
     }
     print(&options.target.data_dir, &followed.report);
     Ok(())
@@ -238,7 +245,7 @@ fn check(
 }
 
 fn list(key: &[u8], refusal: &Refusal) {
-    eprintln!("{}: {refusal}", key.escape_ascii());
+    output::error_line(format_args!("{}: {refusal}", key.escape_ascii()));
 }
 
 fn open(target: &NewDataDir, revision: u64) -> Result<Engine, ImportCommandError> {
@@ -247,11 +254,11 @@ fn open(target: &NewDataDir, revision: u64) -> Result<Engine, ImportCommandError
 }
 
 fn print(path: &Path, report: &Report) {
-    println!("{report}");
-    println!(
+    output::line(format_args!("{report}"));
+    output::line(format_args!(
         "{}: made. Certificates and keys are not in etcd: see docs/migration.md before the first start",
         path.display()
-    );
+    ));
 }
 
 fn decoder(options: &TargetOptions, runtime: &Runtime) -> Result<Decoder, ImportCommandError> {

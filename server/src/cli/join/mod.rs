@@ -14,6 +14,7 @@ use plinth_journal::record::ClusterId;
 
 use self::by_token::TokenError;
 use super::hidden_token::HiddenToken;
+use super::output;
 use crate::archives::{ArchiveError, ArchiveLocation, Archives};
 use crate::bootstrap::files::exists;
 use crate::bootstrap::identity::{random_id, Identity, IdentityError};
@@ -110,14 +111,14 @@ pub fn join(options: JoinOptions) -> Result<(), JoinError> {
     let identity = fill(&options, dir.unfinished())?;
     let path = dir.finish()?;
     let shown = path.display();
-    println!("{shown}: replica {} of cluster {}", identity.id.0, identity.cluster);
+    output::line(format_args!("{shown}: replica {} of cluster {}", identity.id.0, identity.cluster));
     let encryption = path.join(checkpoint::ENCRYPTION);
     let has_encryption = exists(&encryption);
     let flag = match has_encryption.map_err(|source| JoinError::File { path: encryption.clone(), source })? {
         true => format!(" --encryption-provider-config {}", encryption.display()),
         false => String::new(),
     };
-    println!("start it with: plinth serve --data-dir {shown} --journal URL{flag}");
+    output::line(format_args!("start it with: plinth serve --data-dir {shown} --journal URL{flag}"));
     Ok(())
 }
 
@@ -128,7 +129,7 @@ fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u
     let checkpoint_dir::Listing { checkpoints: found, of_other_histories } = checkpoint_dir::list(&archives)?;
     for checkpoint in &of_other_histories {
         let name = checkpoint.name();
-        eprintln!("note: checkpoint {name} is of another history of the cluster, as replicas have found, and is not used");
+        output::error_line(format_args!("note: checkpoint {name} is of another history of the cluster, as replicas have found, and is not used"));
     }
     let newest = found.first().ok_or_else(|| match of_other_histories.is_empty() {
         true => JoinError::NoCheckpoint(checkpoints.clone()),
@@ -142,7 +143,10 @@ fn unpack_newest(checkpoints: &ArchiveLocation, dir: &Path) -> Result<BTreeSet<u
         match unpack(&archives, checkpoint, dir) {
             Ok(ids) => return Ok(ids),
             Err(error) => {
-                eprintln!("note: checkpoint {} cannot be used: {error}", checkpoint.name());
+                output::error_line(format_args!(
+                    "note: checkpoint {} cannot be used: {error}",
+                    checkpoint.name()
+                ));
                 unusable.get_or_insert(error);
                 // It was made here, and so was what is in it.
                 let emptied =

@@ -7,12 +7,12 @@ mod options;
 mod running;
 mod starting;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::Duration;
 
 use tokio::signal::unix::{signal, SignalKind};
-use tracing::warn;
 
+use super::output;
 use super::service_manager::{inherited_listener, Notifier};
 use crate::bootstrap::kubeconfig;
 use plinth_apiserver::request_log;
@@ -109,6 +109,8 @@ pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     // Colors only on a terminal.
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
+    // Its errors go to standard error by a macro that panics where that is full.
+    let lines = lines.log_internal_errors(false);
     // Requests are many: they have a level of their own, which is upstream's.
     let requests = if verbosity < 3 { LevelFilter::OFF } else { LevelFilter::DEBUG };
     // Below the traces the libraries have nothing to say about requests.
@@ -207,13 +209,5 @@ fn print_ready(running: &Running, note: Option<String>) {
     let mut text =
         format!("plinth {version} is ready on https://{address}\n  export KUBECONFIG={kubeconfig}\n");
     text.extend(note.map(|note| note + "\n"));
-    print(&text);
-}
-
-/// Writes to standard output. A server where that is closed or full serves as any other.
-pub(super) fn print(text: &str) {
-    let mut out = io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        warn!(%error, "standard output takes nothing");
-    }
+    output::print(&text);
 }
