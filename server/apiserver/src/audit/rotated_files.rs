@@ -1,6 +1,7 @@
 //! Rotated audit log files: their names, and the thread that compresses and removes them, beside the one that
 //! writes the log. Names are those of upstream's log backend (lumberjack).
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,42 +87,77 @@ impl Drop for Cleaner {
 }
 
 fn clean_up_after(rotations: &Receiver<()>, path: &Path, limits: RotationLimits) {
+    let mut failures = Failures::default();
     while rotations.recv().is_ok() {
-        loop {
-            match clean_up(path, limits, SystemTime::now()) {
-                Ok(true) => {}
-                Ok(false) => break,
-                // It must not stop the log.
-                Err(error) => {
-                    tracing::warn!(%error, "rotated audit logs cannot be compressed or removed");
-                    break;
-                }
-            }
+        failures.tried.clear();
+        while clean_up(path, limits, SystemTime::now(), &mut failures) {}
+    }
+}
+
+/// What could not be compressed or removed. It must neither stop the log nor keep other files: it is left as
+/// it is until the next rotation.
+#[derive(Debug, Default)]
+struct Failures {
+    /// Since the last rotation.
+    tried: HashSet<PathBuf>,
+    /// Each is logged once, however often it is tried.
+    logged: HashSet<PathBuf>,
+}
+
+impl Failures {
+    fn add(&mut self, path: &Path, error: &io::Error) {
+        self.tried.insert(path.to_owned());
+        if self.logged.insert(path.to_owned()) {
+            let path = path.display();
+            tracing::warn!(%error, %path, "rotated audit log cannot be compressed or removed");
         }
     }
 }
 
-/// Removes the rotated files that are too many or too old, then compresses the newest that is not compressed.
-/// Returns whether there was one.
-fn clean_up(path: &Path, limits: RotationLimits, now: SystemTime) -> io::Result<bool> {
-    let mut old = backups(path)?;
+/// Removes the rotated files that are too many or too old, then compresses the newest that is not compressed
+/// and has not failed. Returns whether there was one.
+fn clean_up(path: &Path, limits: RotationLimits, now: SystemTime, failures: &mut Failures) -> bool {
+    let mut old = match backups(path) {
+        Ok(old) => old,
+        Err(error) => {
+            failures.add(path, &error);
+            return false;
+        }
+    };
     // Newest first.
     old.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+    let is_there = |failed: &PathBuf| failed == path || old.iter().any(|(_, path)| path == failed);
+    failures.logged.retain(is_there);
     let mut uncompressed = None;
     for (index, (time, path)) in old.into_iter().enumerate() {
         let too_many = limits.count.is_some_and(|most| index >= most);
         let too_old = limits.age.is_some_and(|most| now.duration_since(time).is_ok_and(|age| age > most));
         let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+        if failures.tried.contains(&path) {
+            continue;
+        }
         if too_many || too_old {
-            std::fs::remove_file(&path)?;
-            if !is_compressed {
-                remove_if_there(&compressed_names(&path).1)?;
+            if let Err(error) = remove(&path, is_compressed) {
+                failures.add(&path, &error);
             }
         } else if limits.compress && !is_compressed && uncompressed.is_none() {
             uncompressed = Some(path);
         }
     }
-    uncompressed.as_deref().map(compress).transpose().map(|compressed| compressed.is_some())
+    let Some(path) = uncompressed else { return false };
+    if let Err(error) = compress(&path) {
+        failures.add(&path, &error);
+    }
+    true
+}
+
+/// Removes a rotated file, and what a process has left that ended while it compressed it.
+fn remove(path: &Path, is_compressed: bool) -> io::Result<()> {
+    std::fs::remove_file(path)?;
+    match is_compressed {
+        true => Ok(()),
+        false => remove_if_there(&compressed_names(path).1),
+    }
 }
 
 const TIMESTAMP: &[time::format_description::BorrowedFormatItem<'static>] =
@@ -236,12 +272,43 @@ pub(super) mod tests {
         // What a process has left that ended while it compressed.
         std::fs::write(dir.path().join("audit-2020-01-01T00-00-00.000.log.gz.new"), "x").unwrap();
         let now = SystemTime::from(time::macros::datetime!(2020-01-05 12:00 UTC));
-        assert!(!clean_up(&path, RotationLimits { count: Some(3), ..LIMITS }, now).unwrap());
+        let clean_up = |limits| clean_up(&path, limits, now, &mut Failures::default());
+        assert!(!clean_up(RotationLimits { count: Some(3), ..LIMITS }));
         assert_eq!(names(dir.path()).len(), 4, "the oldest has gone: {:?}", names(dir.path()));
-        assert!(!clean_up(&path, RotationLimits { age: Some(2 * DAY), ..LIMITS }, now).unwrap());
+        assert!(!clean_up(RotationLimits { age: Some(2 * DAY), ..LIMITS }));
         assert_eq!(names(dir.path()), ["audit-2020-01-04T00-00-00.000.log", "audit-other.log"]);
-        assert!(clean_up(&path, RotationLimits { compress: true, ..LIMITS }, now).unwrap());
+        assert!(clean_up(RotationLimits { compress: true, ..LIMITS }));
         assert_eq!(names(dir.path()), ["audit-2020-01-04T00-00-00.000.log.gz", "audit-other.log"]);
-        assert!(!clean_up(&path, RotationLimits { compress: true, ..LIMITS }, now).unwrap());
+        assert!(!clean_up(RotationLimits { compress: true, ..LIMITS }));
+    }
+
+    /// Directories with the names of rotated files can neither be read nor removed as files, by root either.
+    #[test]
+    fn what_cannot_be_compressed_or_removed_keeps_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let name = |day: &str| format!("audit-2020-01-{day}T00-00-00.000.log");
+        for day in ["01", "02", "03", "05"] {
+            std::fs::write(dir.path().join(name(day)), "x").unwrap();
+        }
+        for day in ["04", "06"] {
+            std::fs::create_dir(dir.path().join(name(day))).unwrap();
+        }
+        let now = SystemTime::from(time::macros::datetime!(2020-01-06 12:00 UTC));
+        let limits = RotationLimits { compress: true, ..LIMITS };
+        let mut failures = Failures::default();
+        while clean_up(&path, limits, now, &mut failures) {}
+        let gz = |day| name(day) + ".gz";
+        assert_eq!(names(dir.path()), [gz("01"), gz("02"), gz("03"), name("04"), gz("05"), name("06")]);
+        // The two newest stay; of the others, one cannot go.
+        failures.tried.clear();
+        let logged = failures.logged.clone();
+        while clean_up(&path, RotationLimits { count: Some(2), ..limits }, now, &mut failures) {}
+        assert_eq!(names(dir.path()), [name("04"), gz("05"), name("06")]);
+        assert_eq!(failures.logged, logged, "each is logged once");
+        std::fs::remove_dir(dir.path().join(name("06"))).unwrap();
+        failures.tried.clear();
+        while clean_up(&path, limits, now, &mut failures) {}
+        assert_eq!(failures.logged.len(), 1, "what has gone may be logged again");
     }
 }
