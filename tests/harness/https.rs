@@ -10,10 +10,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -49,12 +49,19 @@ pub struct HttpsOptions {
     pub address: IpAddr,
     /// The authority of its clients' certificates, PEM; without it none is asked for.
     pub client_authority: Option<String>,
+    /// Protocols that it offers in the TLS handshake: `h2`, `http/1.1`.
+    pub protocols: Vec<&'static str>,
 }
 
 impl Default for HttpsOptions {
     fn default() -> HttpsOptions {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        HttpsOptions { names, address: Ipv4Addr::LOCALHOST.into(), client_authority: None }
+        HttpsOptions {
+            names,
+            address: Ipv4Addr::LOCALHOST.into(),
+            client_authority: None,
+            protocols: Vec::new(),
+        }
     }
 }
 
@@ -112,7 +119,8 @@ impl HttpsServer {
                 config.with_client_cert_verifier(verifier.build().expect("verifier"))
             }
         };
-        let config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("TLS settings");
+        let mut config = config.with_single_cert(vec![made.cert.der().clone()], key).expect("TLS settings");
+        config.alpn_protocols = options.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let listener = TcpListener::bind((options.address, 0)).await.expect("free port");
         let port = listener.local_addr().expect("address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
@@ -135,6 +143,11 @@ impl HttpsServer {
                         async move { answer.await.ok_or(io::Error::other("no answer")) }
                     });
                     // A client that breaks off ends the connection; the test sees it at the other end.
+                    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                        let http2 = http2::Builder::new(TokioExecutor::new());
+                        let _ = http2.serve_connection(TokioIo::new(stream), service).await;
+                        return;
+                    }
                     let _ = http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .with_upgrades()

@@ -96,6 +96,7 @@ impl RemoteApi {
             address,
             client_authority: proxy
                 .map(|proxy| std::fs::read_to_string(proxy.authority()).expect("authority")),
+            ..HttpsOptions::default()
         };
         let shared = behavior.clone();
         let server = HttpsServer::start_as(options, move |request| answer(shared.clone(), request)).await;

@@ -7,11 +7,12 @@ use base64::prelude::{Engine as _, BASE64_STANDARD};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use kube::Client;
+use parking_lot::Mutex;
 use plinth_benches::api::client::{Call, Protocol};
 use plinth_tests::eventually;
-use plinth_tests::https::HttpsServer;
+use plinth_tests::https::{HttpsOptions, HttpsServer};
 use plinth_tests::requests::create;
 use plinth_tests::server::{namespace, shared, unique, TestServer};
 use serde_json::{json, Value};
@@ -187,6 +188,54 @@ async fn a_webhook_that_breaks_off_is_called_once() {
     create(&client, &maps, &json!({"metadata": {"name": "after"}})).await;
     let (code, body, _) = send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
     assert_eq!(code, 200, "{body}");
+}
+
+/// As Go's client, which offers both protocols.
+#[tokio::test]
+async fn a_webhook_chooses_the_protocol() {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    let client = shared().await.client().await;
+    for (protocols, wanted) in [
+        (vec!["h2", "http/1.1"], Version::HTTP_2),
+        (vec!["http/1.1"], Version::HTTP_11),
+        (vec![], Version::HTTP_11),
+    ] {
+        let namespace = namespace(&client, "protocol").await;
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let versions = Arc::new(Mutex::new(Vec::new()));
+        let seen = versions.clone();
+        let options = HttpsOptions { protocols, ..HttpsOptions::default() };
+        let server = HttpsServer::start_as(options, move |request: Request<Incoming>| {
+            seen.lock().push(request.version());
+            async move {
+                let body = request.into_body().collect().await.expect("body").to_bytes();
+                let review: Value = serde_json::from_slice(&body).expect("a review");
+                reviewed(&json!({"uid": review["request"]["uid"], "allowed": true}))
+            }
+        })
+        .await;
+        let name = unique("protocol");
+        let body = json!({"metadata": {"name": name}, "webhooks": [{
+            "name": "protocol.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {
+                "url": format!("https://localhost:{}/", server.port),
+                "caBundle": BASE64_STANDARD.encode(&server.certificate),
+            },
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+        }]});
+        create(&client, CONFIGURATIONS, &body).await;
+        for _ in 0..3 {
+            create(&client, &maps, &json!({"metadata": {"generateName": "m-"}})).await;
+        }
+        let (code, body, _) =
+            send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
+        assert_eq!(code, 200, "{body}");
+        assert_eq!(*versions.lock(), [wanted; 3]);
+        assert_eq!(server.connections.load(Ordering::SeqCst), 1, "{wanted:?}");
+    }
 }
 
 /// Whatever code and reason it refuses with: they say nothing of what is stored.

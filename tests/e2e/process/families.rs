@@ -125,7 +125,8 @@ async fn a_cluster_of_ipv6_alone() {
 
 /// A kubelet on `::1` has the logs of a pod.
 async fn through_a_node(client: &Client) {
-    let options = HttpsOptions { names: vec!["::1".to_owned()], address: LOOPBACK, client_authority: None };
+    let options =
+        HttpsOptions { names: vec!["::1".to_owned()], address: LOOPBACK, ..HttpsOptions::default() };
     let kubelet = HttpsServer::start_as(options, |request: Request<Incoming>| async move {
         Response::new(Full::new(Bytes::from(request.uri().to_string())))
     })

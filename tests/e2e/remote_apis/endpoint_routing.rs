@@ -73,7 +73,7 @@ async fn remote_apis_and_webhooks_are_called_at_an_endpoint() {
     let options = HttpsOptions {
         names: vec!["hook.remote.svc".to_owned()],
         address: IpAddr::V4(ADDRESS),
-        client_authority: None,
+        ..HttpsOptions::default()
     };
     let hook = HttpsServer::start_as(options, deny).await;
     register(&cluster, "hook", 2, hook.port).await;

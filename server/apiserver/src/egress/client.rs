@@ -11,7 +11,9 @@ use hyper::{Request, StatusCode, Uri};
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 
-use super::connection::{dial, handshake, secure, ConnectError, Connection, Stream};
+use super::client_connection::{ClientConnection, Connections};
+use super::connection::{dial, handshake, negotiate, secure, ConnectError, Connection, Stream};
+use super::http2;
 use super::pool::Pool;
 use super::proxy::Proxy;
 
@@ -107,6 +109,21 @@ impl Origin {
         handshake(stream).await
     }
 
+    /// The same for a request at a time, or several if the service chooses that.
+    async fn connect_negotiated(&self) -> Result<ClientConnection, ConnectError> {
+        let stream = self.dial().await?;
+        let Some((config, name)) = &self.tls else {
+            return Ok(ClientConnection::Http1(handshake(Box::new(stream)).await?));
+        };
+        let stream = negotiate(stream, config, name).await?;
+        let is_http2 = stream.get_ref().1.alpn_protocol() == Some(http2::ALPN);
+        let stream: Box<dyn Stream> = Box::new(stream);
+        Ok(match is_http2 {
+            true => ClientConnection::Http2(http2::handshake(stream).await?),
+            false => ClientConnection::Http1(handshake(stream).await?),
+        })
+    }
+
     /// A connection to the service or, where requests without TLS go through a proxy, to that.
     async fn dial(&self) -> Result<TcpStream, ConnectError> {
         let Some(proxy) = &self.proxy else { return dial(&self.host, self.port, |_| true).await };
@@ -157,10 +174,13 @@ pub struct Bounds {
     pub answer: usize,
 }
 
-/// A client of one service. Cheap to share behind an `Arc`.
+/// How often a request is sent at most: a service that closes each connection is left alone.
+const ATTEMPTS: usize = 3;
+
+/// A client of one service, over HTTP/2 where the service chooses it. Cheap to share behind an `Arc`.
 pub struct Client {
     origin: Origin,
-    idle: Pool<Full<Bytes>>,
+    connections: Connections,
 }
 
 impl Client {
@@ -170,13 +190,19 @@ impl Client {
     }
 
     /// The same, with a pool of its own among those of others.
-    pub(super) fn with_pool(origin: Origin, idle: Pool<Full<Bytes>>) -> Client {
-        Client { origin, idle }
+    pub(super) fn with_pool(mut origin: Origin, idle: Pool<ClientConnection>) -> Client {
+        if let Some((config, _)) = &mut origin.tls {
+            // As Go's client.
+            let mut offering = ClientConfig::clone(config);
+            offering.alpn_protocols = vec![http2::ALPN.to_vec(), b"http/1.1".to_vec()];
+            *config = Arc::new(offering);
+        }
+        Client { origin, connections: Connections::with_pool(idle) }
     }
 
-    /// Sends a request, with a path for its URI, and reads the body of a success. When an idle connection
-    /// turns out to be broken, a new one is opened for a request that was not sent, or that is safe to send
-    /// twice; a POST that may have arrived is not repeated.
+    /// Sends a request, with a path for its URI, and reads the body of a success. When a connection turns out
+    /// to be closed, another one is used for a request that was not processed, or that is safe to send twice;
+    /// a POST that may have arrived is not repeated.
     ///
     /// # Errors
     /// [`CallError`].
@@ -193,33 +219,40 @@ impl Client {
         max_length: usize,
     ) -> Result<Bytes, CallError> {
         self.origin.set_headers(&mut request);
-        let mut connection;
-        let response = 'response: {
-            if let Some(idle) = self.idle.take() {
-                connection = idle;
-                let repeatable = request.method().is_safe().then(|| request.clone());
-                let (error, unsent) = match connection.try_send(request).await {
-                    Ok(response) => break 'response response,
-                    Err(broken) => broken,
-                };
+        let mut attempt = 1;
+        let (response, connection) = loop {
+            // The last one is not that of a connection which may have been closed.
+            let used = (attempt < ATTEMPTS).then(|| self.connections.take()).flatten();
+            let mut connection = match used {
+                Some(used) => used,
+                None => self.connections.add(self.origin.connect_negotiated().await?),
+            };
+            let failed = match connection.send(request.clone()).await {
+                Ok(response) => break (response, connection),
+                Err(failed) => failed,
+            };
+            let is_repeatable = failed.is_unsent || (!connection.is_new && request.method().is_safe());
+            if !connection.is_new {
                 // The other idle connections have probably been closed too.
-                self.idle.clear();
-                request = match unsent.or(repeatable) {
-                    Some(request) => request,
-                    None => return Err(error.into()),
-                };
+                self.connections.close_idle();
             }
-            connection = self.origin.connect().await?;
-            connection.send(request).await?
+            if !is_repeatable || attempt == ATTEMPTS {
+                return Err(failed.error.into());
+            }
+            attempt += 1;
         };
         let status = response.status();
         let body = Limited::new(response.into_body(), max_length).collect().await;
         if status.is_success() {
             let body = body.map_err(|_| CallError::Answer(max_length))?.to_bytes();
-            self.idle.put_back(connection);
+            connection.finish();
             return Ok(body);
         }
-        let text = body.map(|body| body.to_bytes()).unwrap_or_default();
+        let text = body.map(|body| {
+            connection.finish();
+            body.to_bytes()
+        });
+        let text = text.unwrap_or_default();
         let shown = String::from_utf8_lossy(&text[..text.len().min(MAX_ERROR_TEXT)]).into_owned();
         Err(CallError::Refused(status, shown))
     }

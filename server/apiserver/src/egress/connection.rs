@@ -1,4 +1,4 @@
-//! Connects to a service: DNS, TCP, TLS, HTTP/1.1.
+//! Connects to a service: DNS, TCP, TLS, HTTP/1.1 (`http2` for HTTP/2).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,16 +17,18 @@ use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{lookup_host, TcpStream};
 use tokio::task::JoinHandle;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::TlsConnector;
 
 use super::forward::RequestConnection;
 use super::happy_eyeballs;
+use super::pool::Reusable;
 use super::proxy::ProxyError;
 use super::tls_error;
 
 /// Bytes of a connection that were received and not read, and so the longest head of a response. Each proxied
 /// answer that waits for its client has so many.
-const MOST_BUFFERED: usize = 64 << 10;
+pub(super) const MOST_BUFFERED: usize = 64 << 10;
 
 /// Both directions of a byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -100,10 +102,20 @@ pub async fn secure(
     config: &Arc<ClientConfig>,
     name: &str,
 ) -> Result<Box<dyn Stream>, ConnectError> {
+    Ok(Box::new(negotiate(stream, config, name).await?))
+}
+
+/// As [`secure`], with the protocol that the server chose.
+///
+/// # Errors
+/// As [`secure`].
+pub(super) async fn negotiate(
+    stream: TcpStream,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> Result<TlsStream<TcpStream>, ConnectError> {
     let server = ServerName::try_from(name.to_owned()).map_err(|_| ConnectError::Name(name.to_owned()))?;
-    let stream =
-        TlsConnector::from(config.clone()).connect(server, stream).await.map_err(ConnectError::Tls)?;
-    Ok(Box::new(stream))
+    TlsConnector::from(config.clone()).connect(server, stream).await.map_err(ConnectError::Tls)
 }
 
 /// Starts HTTP/1.1.
@@ -171,10 +183,6 @@ impl<B: Body + Unpin + 'static> Connection<B> {
         self.sender.ready().await
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
-    }
-
     fn begin(&mut self, request: Request<B>) -> Request<SentBody<B>> {
         let sending = Arc::new(());
         self.sending = Arc::downgrade(&sending);
@@ -186,6 +194,17 @@ impl<B> Connection<B> {
     /// Whether the last request is sent: until then the next one would wait for it.
     pub(super) fn has_sent(&self) -> bool {
         self.sending.strong_count() == 0
+    }
+}
+
+impl<B: Body + Unpin + Send + 'static> Reusable for Connection<B> {
+    fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// It is closed where the request was not sent to its end: its client decides when that is.
+    fn is_reusable(&self) -> bool {
+        self.has_sent()
     }
 }
 

@@ -8,6 +8,8 @@
 //! | [`tls`] | which servers a client trusts, and its own certificate |
 //! | `tls_error` | errors of TLS in Go's words |
 //! | [`client`] | requests to one service over pooled connections |
+//! | `http2` | connections of HTTP/2, where the service of a client chooses it |
+//! | `client_connection` | the connections of such a client, of either protocol |
 //! | `client_cache` | clients by what their TLS settings and connections depend on |
 //! | `pool` | idle connections |
 //! | [`resolver`] | addresses of Services |
@@ -28,9 +30,11 @@
 mod answer_cache;
 pub mod client;
 mod client_cache;
+mod client_connection;
 pub mod connection;
 pub mod forward;
 mod happy_eyeballs;
+mod http2;
 pub mod kubeconfig;
 pub mod kubelets;
 mod pool;

@@ -5,62 +5,68 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use hyper::body::Body;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-
-use super::connection::Connection;
 
 /// Idle connections per client, and how long they are kept: Go's time, and enough for the concurrent requests
 /// of a few clients.
 const MAX_IDLE: usize = 16;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The idle connections of several clients, whose requests have bodies of type `B`. The lock is held to take
+/// A connection that may be kept while no request uses it.
+pub(super) trait Reusable: Send + 'static {
+    /// Whether it is known to be closed.
+    fn is_closed(&self) -> bool;
+
+    /// Whether it takes another request, once the response of the last one was read.
+    fn is_reusable(&self) -> bool;
+}
+
+/// The idle connections of several clients, of type `C`. The lock is held to take
 /// one, return it, or close some.
-pub(super) struct IdleConnections<B> {
+pub(super) struct IdleConnections<C> {
     /// With more, the one that has been idle for longest is closed.
     most: usize,
     /// For how long each is kept.
     time: Duration,
     /// Names pools.
     pools: AtomicU64,
-    state: Mutex<State<B>>,
+    state: Mutex<State<C>>,
 }
 
-struct State<B> {
+struct State<C> {
     /// Those that were returned last at the end.
-    idle: VecDeque<Idle<B>>,
+    idle: VecDeque<Idle<C>>,
     /// Whether a task closes those that have been idle for too long.
     is_swept: bool,
 }
 
-struct Idle<B> {
+struct Idle<C> {
     pool: u64,
-    connection: Connection<B>,
+    connection: C,
     since: Instant,
 }
 
 /// The idle connections of one client; they are closed when it is dropped.
-pub(super) struct Pool<B> {
-    all: Arc<IdleConnections<B>>,
+pub(super) struct Pool<C> {
+    all: Arc<IdleConnections<C>>,
     id: u64,
 }
 
-impl<B> IdleConnections<B> {
+impl<C> IdleConnections<C> {
     /// So many at most.
-    pub(super) fn new(most: usize) -> Arc<IdleConnections<B>> {
+    pub(super) fn new(most: usize) -> Arc<IdleConnections<C>> {
         IdleConnections::kept_for(IDLE_TIMEOUT, most)
     }
 
-    fn kept_for(time: Duration, most: usize) -> Arc<IdleConnections<B>> {
+    fn kept_for(time: Duration, most: usize) -> Arc<IdleConnections<C>> {
         let state = Mutex::new(State { idle: VecDeque::new(), is_swept: false });
         Arc::new(IdleConnections { most, time, pools: AtomicU64::new(0), state })
     }
 
     /// The pool of another client.
-    pub(super) fn pool(self: &Arc<Self>) -> Pool<B> {
+    pub(super) fn pool(self: &Arc<Self>) -> Pool<C> {
         Pool { all: Arc::clone(self), id: self.pools.fetch_add(1, Ordering::Relaxed) }
     }
 
@@ -77,22 +83,22 @@ impl<B> IdleConnections<B> {
     }
 }
 
-async fn sweep<B>(all: Weak<IdleConnections<B>>) {
+async fn sweep<C>(all: Weak<IdleConnections<C>>) {
     while let Some(next) = all.upgrade().and_then(|all| all.sweep()) {
         tokio::time::sleep_until(next).await;
     }
 }
 
-impl<B> Default for Pool<B> {
+impl<C> Default for Pool<C> {
     /// One that shares its bound with no other.
-    fn default() -> Pool<B> {
+    fn default() -> Pool<C> {
         IdleConnections::new(MAX_IDLE).pool()
     }
 }
 
-impl<B: Body + Send + Unpin + 'static> Pool<B> {
+impl<C: Reusable> Pool<C> {
     /// Takes a connection that is open as far as is known: the one that was returned last.
-    pub(super) fn take(&self) -> Option<Connection<B>> {
+    pub(super) fn take(&self) -> Option<C> {
         let mut state = self.all.state.lock();
         loop {
             let place = state.idle.iter().rposition(|idle| idle.pool == self.id)?;
@@ -103,12 +109,11 @@ impl<B: Body + Send + Unpin + 'static> Pool<B> {
         }
     }
 
-    /// Returns a connection whose response was read to its end. It is closed where the request was not sent
-    /// to its end: its client decides when that is.
-    pub(super) fn put_back(&self, connection: Connection<B>) {
+    /// Returns a connection whose response was read to its end.
+    pub(super) fn put_back(&self, connection: C) {
         let mut state = self.all.state.lock();
         let own = state.idle.iter().filter(|idle| idle.pool == self.id).count();
-        if own >= MAX_IDLE || self.all.most == 0 || !connection.has_sent() {
+        if own >= MAX_IDLE || self.all.most == 0 || !connection.is_reusable() {
             return;
         }
         if state.idle.len() >= self.all.most {
@@ -123,14 +128,14 @@ impl<B: Body + Send + Unpin + 'static> Pool<B> {
     }
 }
 
-impl<B> Pool<B> {
+impl<C> Pool<C> {
     /// Closes all of them: one was found closed, so the others probably are.
     pub(super) fn clear(&self) {
         self.all.state.lock().idle.retain(|idle| idle.pool != self.id);
     }
 }
 
-impl<B> Drop for Pool<B> {
+impl<C> Drop for Pool<C> {
     fn drop(&mut self) {
         self.clear();
     }
@@ -142,13 +147,14 @@ mod tests {
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt as _, DuplexStream};
 
-    use super::super::connection::handshake;
+    use super::super::connection::{handshake, Connection};
     use super::*;
 
-    type Connections = Arc<IdleConnections<Full<Bytes>>>;
+    type Http1 = Connection<Full<Bytes>>;
+    type Connections = Arc<IdleConnections<Http1>>;
 
     /// A connection, and the other side of it.
-    async fn connection() -> (Connection<Full<Bytes>>, DuplexStream) {
+    async fn connection() -> (Http1, DuplexStream) {
         let (own, other) = tokio::io::duplex(64);
         (handshake(Box::new(own)).await.unwrap(), other)
     }
@@ -158,7 +164,7 @@ mod tests {
     }
 
     /// Returns so many connections to a pool.
-    async fn put_back(pool: &Pool<Full<Bytes>>, many: usize) -> Vec<DuplexStream> {
+    async fn put_back(pool: &Pool<Http1>, many: usize) -> Vec<DuplexStream> {
         let mut others = Vec::new();
         for _ in 0..many {
             let (connection, other) = connection().await;

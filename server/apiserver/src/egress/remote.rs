@@ -139,7 +139,7 @@ struct ClientKey {
 
 struct RemoteClient {
     origin: Origin,
-    idle: Pool<RemoteBody>,
+    idle: Pool<Connection<RemoteBody>>,
 }
 
 /// Clients of the servers of remote APIs. Each lock is held for a look-up or a replacement.
@@ -149,7 +149,7 @@ pub struct RemoteApis {
     identity: RwLock<Option<Arc<ClientCertificate>>>,
     /// Each has the identity of when it was made, and is dropped when that is replaced.
     clients: ClientCache<ClientKey, RemoteClient>,
-    idle: Arc<IdleConnections<RemoteBody>>,
+    idle: Arc<IdleConnections<Connection<RemoteBody>>>,
     /// Of each server.
     slots: Mutex<HashMap<ServicePort, SharedSlots>>,
     /// This server in `Via` headers: a request that carries it has come back.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{HeaderValue, ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
@@ -13,6 +12,7 @@ use plinth_http::ConnectionLimits;
 
 use super::client::{Bounds, CallError, Client, Origin};
 use super::client_cache::ClientCache;
+use super::client_connection::ClientConnection;
 use super::pool::IdleConnections;
 use super::proxy::Proxy;
 use super::resolver::{Address, ResolveError, ServiceResolver};
@@ -132,7 +132,7 @@ struct ClientKey {
 pub struct Webhooks {
     resolver: ServiceResolver,
     clients: ClientCache<ClientKey, Client>,
-    idle: Arc<IdleConnections<Full<Bytes>>>,
+    idle: Arc<IdleConnections<ClientConnection>>,
     calls: Arc<Slots>,
 }
 
