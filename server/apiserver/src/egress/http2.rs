@@ -30,7 +30,7 @@ const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Longest headers of a response.
 const MAX_HEADERS: u32 = MOST_BUFFERED as u32;
-/// A server that sends nothing for so long while requests wait is sent a PING, and so much later it is gone
+/// A server that sends nothing for so long is sent a PING; so much later, without an answer, it is gone
 /// (k8s.io/apimachinery `pkg/util/net`, `readIdleTimeoutSeconds` and `pingTimeoutSeconds`).
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -64,6 +64,7 @@ pub(super) async fn handshake(stream: Box<dyn Stream>) -> Result<Http2Connection
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_AFTER)
         .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADERS)
