@@ -45,13 +45,12 @@ async fn commands_whose_output_is_full_or_closed_end_in_order() {
     let no_room = "standard output: No space left on device";
     let no_reader = "standard output: Broken pipe";
     for (stdout, reason) in [(full as fn() -> Stdio, no_room), (closed, no_reader)] {
-        let rows: [&[&str]; 6] = [
+        let rows: [&[&str]; 5] = [
             &["kubeconfig", "--user", "jane", "--data-dir", data],
             &["completion", "bash"],
             &["convert", "--to", "json", "--validate=ignore"],
             &["history", "namespace", "default", "--kubeconfig", kubeconfig],
             &["token", "list", "--kubeconfig", kubeconfig],
-            &["token", "create", "--kubeconfig", kubeconfig],
         ];
         for arguments in rows {
             let (code, errors) = run(arguments, &object, stdout());

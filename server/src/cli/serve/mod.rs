@@ -109,8 +109,6 @@ pub(super) fn start_logging(verbosity: u8, format: LoggingFormat) {
     // Colors only on a terminal.
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colours);
-    // Its errors go to standard error by a macro that panics where that is full.
-    let lines = lines.log_internal_errors(false);
     // Requests are many: they have a level of their own, which is upstream's.
     let requests = if verbosity < 3 { LevelFilter::OFF } else { LevelFilter::DEBUG };
     // Below the traces the libraries have nothing to say about requests.
