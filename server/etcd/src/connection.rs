@@ -14,10 +14,9 @@ use hyper_util::server::conn::auto::Builder;
 use plinth_http::{prepare_socket, ConnectionSlot};
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_io_timeout::TimeoutStream;
-use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tonic::body::Body;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -27,7 +26,10 @@ use crate::client_stream::ClientStream;
 use crate::gateway;
 use crate::grpc::{self, CommonName, Peer, Services};
 use crate::http as plain;
+use crate::listeners::ClientSocket;
+use crate::revocations::Revocations;
 use crate::serves::Serves;
+use crate::tls::Tls;
 
 /// Time for a TLS handshake, for the first bytes after it, and for the head of a request of HTTP/1.1.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -50,9 +52,9 @@ pub(crate) struct Keepalive {
 
 /// A connection that was accepted.
 pub(crate) struct Accepted {
-    pub stream: TcpStream,
+    pub stream: ClientSocket,
     pub peer: IpAddr,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
     pub serves: Serves,
     pub slot: ConnectionSlot,
     /// Resolves when another connection gets the place of this one, which is not open yet.
@@ -62,25 +64,47 @@ pub(crate) struct Accepted {
 /// Serves a connection to its end.
 pub(crate) async fn serve(accepted: Accepted, keepalive: Keepalive, services: Arc<Services>) {
     let Accepted { stream, peer, tls, serves, slot, mut evicted } = accepted;
-    if prepare_socket(&stream).is_err() {
+    if matches!(&stream, Either::Left(stream) if prepare_socket(stream).is_err()) {
         return;
     }
     match tls {
         None => serve_requests(stream, (serves, peer, None), keepalive, services, (slot, evicted)).await,
         Some(tls) => {
             let accepted = tokio::select! {
-                accepted = tokio::time::timeout(HANDSHAKE, tls.accept(stream)) => accepted,
+                accepted = tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)) => accepted,
                 _ = &mut evicted => return,
             };
             match accepted {
                 Ok(Ok(stream)) => {
-                    let name = common_name(stream.get_ref().1.peer_certificates());
+                    let certificates = stream.get_ref().1.peer_certificates();
+                    if !is_admitted(tls.revocations, certificates).await {
+                        return;
+                    }
+                    let name = common_name(certificates);
                     serve_requests(stream, (serves, peer, name), keepalive, services, (slot, evicted)).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
                 Err(_) => tracing::debug!("TLS handshake took too long"),
             }
         }
+    }
+}
+
+/// Whether no certificate of a client is revoked.
+async fn is_admitted(
+    revocations: Option<Arc<Revocations>>,
+    certificates: Option<&[CertificateDer<'static>]>,
+) -> bool {
+    let Some((revocations, certificates)) = revocations.zip(certificates) else { return true };
+    let certificates = certificates.to_vec();
+    let checked = tokio::task::spawn_blocking(move || revocations.check(&certificates)).await;
+    match checked {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "client certificate is refused");
+            false
+        }
+        Err(_) => false,
     }
 }
 

@@ -20,7 +20,8 @@ use tonic_prost::ProstCodec;
 
 use crate::answers::Answer;
 use crate::auth::Credentials;
-use crate::counted_body::{counted, StartedCall};
+use crate::calls::StartedCall;
+use crate::counted_body::counted;
 use crate::maintenance::{self, Identity};
 use crate::member::Member;
 use crate::permitted::Permitted;
@@ -33,6 +34,9 @@ use crate::{errors, snapshot};
 
 /// Bytes that a request has more in etcd's log than on the wire: an id and the kind of request.
 const LOG_OVERHEAD: usize = 18;
+
+/// The header with which Go's client names the version of the API that it was made for.
+const CLIENT_VERSION: &str = "client-api-version";
 
 /// What calls need.
 pub(crate) struct Services {
@@ -125,11 +129,12 @@ pub(crate) async fn answer(services: &Services, request: Request<Body>) -> Respo
     let short = service.strip_prefix("etcdserverpb.").unwrap_or(service);
     let credentials = credentials(&request);
     let metrics = &services.member.metrics;
-    let started = StartedCall::new(metrics, service, method);
+    let version = request.headers().get(CLIENT_VERSION).and_then(|version| version.to_str().ok());
+    let started = metrics.calls.start(&path, version);
     // Streams of requests last as long as their clients want.
     let time = (!matches!(method, "Watch" | "LeaseKeepAlive")).then_some(REQUEST_TIME);
-    let received = metrics.received_bytes.clone();
-    let request = request.map(|body| Body::new(TimedBody::new(body, time, received)));
+    let (received, messages) = (metrics.received_bytes.clone(), started.as_ref().map(StartedCall::received));
+    let request = request.map(|body| Body::new(TimedBody::new(body, time, received, messages)));
     let call = Call { services, request, credentials };
     let response = match short {
         "KV" => call.kv(method).await,

@@ -1,6 +1,7 @@
 //! The service KV but for Range: puts, deletions, transactions, compaction.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_engine::{Committed, Error, Feed, KeyRange, Snapshot, Subscribe, Subscription, Transaction};
 use tonic::Status;
@@ -107,10 +108,13 @@ pub(crate) async fn txn(
     }
     member.check_space(txn_cost(&request)).await?;
     member.metrics.txns.inc();
-    let mut answer = match is_read_only {
-        true => read_txn(member, request, unchanged).await?,
-        false => commit_txn(member, request).await?,
+    let start = Instant::now();
+    let answered = match is_read_only {
+        true => read_txn(member, request, unchanged).await,
+        false => commit_txn(member, request).await,
     };
+    member.metrics.timings.transacted(start, is_read_only, answered.is_ok());
+    let mut answer = answered?;
     member.fill(&mut answer.message.header);
     Ok(answer)
 }

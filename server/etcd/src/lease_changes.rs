@@ -42,6 +42,7 @@ pub(crate) async fn grant(member: &Arc<Member>, id: i64, ttl: i64) -> Result<(i6
         member.leases.end_grant(id, stored.is_ok().then_some(ttl));
         stored.map_err(|error| errors::from_engine(&error))?;
         member.metrics.leases_granted.inc();
+        member.metrics.timings.lease_ttls.observe(ttl as f64);
         Ok::<_, Status>(())
     });
     granted.await.map_err(errors::from_task)??;

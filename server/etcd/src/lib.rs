@@ -25,22 +25,25 @@
 //! # Modules
 //!
 //! From the top down: [`server`](Server) accepts connections on what `listeners` has bound, `connection`
-//! serves one, `client_stream` is below it; `peers` checks the flags about members. `grpc` and `http` find
+//! serves one, `client_stream` is below it; `tls` with `cipher_suites`, `self_signed` and `revocations` is
+//! what the flags about certificates ask for; `peers` checks the flags about members. `grpc` and `http` find
 //! the function that answers. `permitted` asks `auth`, which has users and roles, whether the client may do
 //! what it wants. Services: `kv` with `range`, `range_stream` and `txn`; `watch`; `auth_service`;
 //! `lease_service` over `lease_changes` and `leases`; `concurrency` with locks and elections; `maintenance`;
 //! `snapshot`. `gateway` translates calls with JSON bodies to those of gRPC and their responses back.
 //! `answers` bounds what large responses take, `admission` the number of those of a connection. Below them
 //! `member` is the open store with all that etcd keeps beside keys, `numbers` reads from it, `compaction`
-//! compacts it in intervals, `alarms` has those that are raised, `metrics` counts. `keys`, `value` and
-//! `errors` translate ranges, values and errors; `versions` are those of etcd; `wire` is the crate of the
-//! messages.
+//! compacts it in intervals, `alarms` has those that are raised, `metrics` counts, with `calls` of gRPC,
+//! `timings` and the `families` of both. `keys`, `value` and `errors` translate ranges, values and errors;
+//! `versions` are those of etcd; `wire` is the crate of the messages.
 
 mod admission;
 mod alarms;
 mod answers;
 mod auth;
 mod auth_service;
+mod calls;
+mod cipher_suites;
 mod client_stream;
 mod compaction;
 mod concurrency;
@@ -48,6 +51,7 @@ mod connection;
 mod counted_body;
 mod errors;
 mod expiry;
+mod families;
 mod gateway;
 mod grpc;
 mod http;
@@ -68,11 +72,15 @@ mod range;
 mod range_body;
 mod range_stream;
 mod restore;
+mod revocations;
+mod self_signed;
 mod server;
 mod serves;
 mod snapshot;
 mod start_error;
 mod timed_body;
+mod timings;
+mod tls;
 mod txn;
 mod value;
 mod versions;

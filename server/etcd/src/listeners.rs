@@ -1,119 +1,177 @@
-//! The addresses that are listened on, and TLS.
+//! The addresses that are listened on.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use tokio::net::{lookup_host, TcpListener};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::{lookup_host, TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
 
-use crate::options::{EtcdOptions, TlsVersion};
+use crate::cipher_suites;
+use crate::options::EtcdOptions;
 use crate::serves::Serves;
 use crate::start_error::StartError;
+use crate::tls::Tls;
 
 /// An address that is listened on.
 pub(crate) struct Listener {
-    pub socket: TcpListener,
-    /// None for http.
-    pub tls: Option<TlsAcceptor>,
+    pub socket: Socket,
+    /// None for http and unix.
+    pub tls: Option<Tls>,
     pub serves: Serves,
 }
 
+/// The connection of a client, over TCP or a socket in the file system.
+pub(crate) type ClientSocket = Either<TcpStream, UnixStream>;
+
+/// A socket that accepts connections.
+pub(crate) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixSocket),
+}
+
+impl Socket {
+    /// A connection, and the address of its client: the unspecified one for those of this machine over a
+    /// socket in the file system.
+    pub(crate) async fn accept(&self) -> io::Result<(ClientSocket, IpAddr)> {
+        match self {
+            Socket::Tcp(listener) => {
+                listener.accept().await.map(|(stream, peer)| (Either::Left(stream), peer.ip()))
+            }
+            Socket::Unix(socket) => {
+                let (stream, _) = socket.listener.accept().await?;
+                Ok((Either::Right(stream), Ipv4Addr::UNSPECIFIED.into()))
+            }
+        }
+    }
+}
+
+/// A socket in the file system. Its file is removed when it is dropped.
+pub(crate) struct UnixSocket {
+    listener: UnixListener,
+    pub path: PathBuf,
+}
+
+impl UnixSocket {
+    /// Listens in place of a socket that another process has left, as etcd. Another file is not touched.
+    fn bind(path: &Path) -> io::Result<UnixSocket> {
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+            Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(UnixSocket { listener: UnixListener::bind(path)?, path: path.to_owned() })
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// A URL to listen on.
+#[derive(Debug, PartialEq, Eq)]
 struct ListenUrl<'a> {
     is_tls: bool,
-    host: &'a str,
+    place: Place<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Place<'a> {
+    /// `HOST:PORT`.
+    Host(&'a str),
+    Path(&'a Path),
 }
 
 fn parse_url(url: &str) -> Option<ListenUrl<'_>> {
     let (scheme, rest) = url.split_once("://")?;
-    let host = rest.strip_suffix('/').unwrap_or(rest);
-    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let is_tls = match scheme {
-        "http" => false,
-        "https" => true,
+        "http" | "unix" => false,
+        "https" | "unixs" => true,
         _ => return None,
     };
-    (has_port && !host.contains('/')).then_some(ListenUrl { is_tls, host })
+    if scheme.starts_with("unix") {
+        let place = Place::Path(Path::new(rest));
+        return (!rest.is_empty()).then_some(ListenUrl { is_tls, place });
+    }
+    let host = rest.strip_suffix('/').unwrap_or(rest);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    (has_port && !host.contains('/')).then_some(ListenUrl { is_tls, place: Place::Host(host) })
+}
+
+/// The names of the URLs for clients, for a certificate that the server makes itself.
+fn hosts(options: &EtcdOptions) -> Vec<String> {
+    let urls = options.listen_client_urls.iter().filter_map(|url| parse_url(url));
+    let hosts = urls.filter_map(|url| match url.place {
+        Place::Host(host) => host.rsplit_once(':').map(|(name, _)| name),
+        Place::Path(_) => None,
+    });
+    hosts.map(|name| name.trim_start_matches('[').trim_end_matches(']').to_owned()).collect()
 }
 
 /// Binds the addresses of the options.
 pub(crate) async fn bind(options: &EtcdOptions) -> Result<Vec<Listener>, StartError> {
     let clients = options.listen_client_urls.iter().map(|url| (Serves::Clients, url));
     let metrics = options.listen_metrics_urls.iter().map(|url| (Serves::Metrics, url));
+    let provider = cipher_suites::provider(options)?;
     let mut listeners = Vec::new();
     for (serves, url) in clients.chain(metrics) {
         let flag = |reason| StartError::Flag { flag: serves.flag(), reason };
-        let parsed = parse_url(url).ok_or_else(|| flag(format!("{url:?} is not http(s)://HOST:PORT")))?;
+        let parsed = parse_url(url)
+            .ok_or_else(|| flag(format!("{url:?} is not http(s)://HOST:PORT or unix(s)://PATH")))?;
         let tls = match parsed.is_tls {
-            true => Some(tls(options, serves)?),
+            true => {
+                let tls = Tls::new(options, provider.clone(), &hosts(options))?;
+                let missing = "a URL with TLS needs --cert-file and --key-file, or --auto-tls";
+                Some(tls.ok_or_else(|| flag(missing.to_owned()))?)
+            }
             false => None,
         };
         let failed = |source| StartError::Bind { url: url.clone(), source };
-        let addresses: Vec<SocketAddr> = lookup_host(parsed.host).await.map_err(failed)?.collect();
-        // As etcd, which listens on one address of a name.
-        let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
-        let address = address.ok_or_else(|| flag(format!("{url:?} has no address")))?;
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let socket = match parsed.place {
+            Place::Path(path) => Socket::Unix(UnixSocket::bind(path).map_err(failed)?),
+            Place::Host(host) => {
+                let addresses: Vec<SocketAddr> = lookup_host(host).await.map_err(failed)?.collect();
+                // As etcd, which listens on one address of a name.
+                let address = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+                let address = address.ok_or_else(|| flag(format!("{url:?} has no address")))?;
+                Socket::Tcp(TcpListener::bind(address).await.map_err(failed)?)
+            }
+        };
         listeners.push(Listener { socket, tls, serves });
     }
     Ok(listeners)
 }
 
-fn tls(options: &EtcdOptions, serves: Serves) -> Result<TlsAcceptor, StartError> {
-    let (Some(cert_file), Some(key_file)) = (&options.cert_file, &options.key_file) else {
-        let reason = "an https URL needs --cert-file and --key-file".to_owned();
-        return Err(StartError::Flag { flag: serves.flag(), reason });
-    };
-    let of = |file: &std::path::Path| {
-        let file = file.display().to_string();
-        move |error: &dyn std::fmt::Display| StartError::Certificate { file, reason: error.to_string() }
-    };
-    let read = |file: &std::path::Path| -> Result<Vec<CertificateDer<'static>>, StartError> {
-        let certificates =
-            CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-        certificates.map_err(|error| of(file)(&error))
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(&versions(options)?)
-        .map_err(|error| of(cert_file)(&error))?;
-    let builder = match &options.trusted_ca_file {
-        None => builder.with_no_client_auth(),
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in read(file)? {
-                roots.add(certificate).map_err(|error| of(file)(&error))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-            builder.with_client_cert_verifier(verifier.map_err(|error| of(file)(&error))?)
-        }
-    };
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|error| of(key_file)(&error))?;
-    let mut config =
-        builder.with_single_cert(read(cert_file)?, key).map_err(|error| of(cert_file)(&error))?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::tests::options;
 
-/// The versions of TLS that are spoken.
-fn versions(options: &EtcdOptions) -> Result<Vec<&'static SupportedProtocolVersion>, StartError> {
-    let (min, max) = (options.tls_min_version, options.tls_max_version);
-    let known = [(TlsVersion::Tls12, &TLS12), (TlsVersion::Tls13, &TLS13)];
-    let versions: Vec<_> = known
-        .into_iter()
-        .filter(|(version, _)| (min..=max).contains(version))
-        .map(|(_, version)| version)
-        .collect();
-    match versions.is_empty() {
-        true => {
-            let reason = "the minimum is greater than the maximum".to_owned();
-            Err(StartError::Flag { flag: "--tls-min-version", reason })
+    #[test]
+    fn urls_have_a_port_or_a_path() {
+        let host = |is_tls, host| Some(ListenUrl { is_tls, place: Place::Host(host) });
+        let path = |is_tls, path| Some(ListenUrl { is_tls, place: Place::Path(Path::new(path)) });
+        for (url, expected) in [
+            ("http://127.0.0.1:2379", host(false, "127.0.0.1:2379")),
+            ("https://[::1]:2379/", host(true, "[::1]:2379")),
+            ("unix:///run/etcd.sock", path(false, "/run/etcd.sock")),
+            // As in etcd: a file in the working directory.
+            ("unixs://localhost:2379", path(true, "localhost:2379")),
+            ("http://127.0.0.1", None),
+            ("http://127.0.0.1:2379/v3", None),
+            ("http://127.0.0.1:65536", None),
+            ("unix://", None),
+            ("ftp://127.0.0.1:21", None),
+            ("127.0.0.1:2379", None),
+        ] {
+            assert_eq!(parse_url(url), expected, "{url}");
         }
-        false => Ok(versions),
+        let urls = "--listen-client-urls=https://[::1]:1,http://localhost:2,unix:///run/etcd.sock";
+        assert_eq!(hosts(&options(&[urls])), ["::1", "localhost"]);
     }
 }

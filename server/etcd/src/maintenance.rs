@@ -1,8 +1,10 @@
 //! The services Maintenance and Cluster: a cluster of one member, which takes no others.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use plinth_engine::KeyRange;
+use prometheus::IntGauge;
 use tonic::Status;
 
 use crate::errors;
@@ -80,6 +82,9 @@ pub(crate) async fn alarms(member: &Arc<Member>, request: AlarmRequest) -> Resul
 
 /// Defragment: what can be removed is removed, and takes no space, when this returns.
 pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, Status> {
+    let timings = &member.metrics.timings;
+    let _running = Running::new(&timings.defragmenting);
+    let start = Instant::now();
     member.compact_for_space().await?;
     let engine = member.engine.clone();
     let rewritten = tokio::task::spawn_blocking(move || {
@@ -88,19 +93,40 @@ pub(crate) async fn defragment(member: &Arc<Member>) -> Result<HeaderResponse, S
     });
     rewritten.await.map_err(errors::from_task)?.map_err(|error| errors::from_engine(&error))?;
     measure(member).await?;
+    timings.defragment.observe(start.elapsed().as_secs_f64());
     Ok(HeaderResponse { header: None })
+}
+
+/// Counts what runs, until it is dropped.
+struct Running<'a>(&'a IntGauge);
+
+impl Running<'_> {
+    fn new(gauge: &IntGauge) -> Running<'_> {
+        gauge.inc();
+        Running(gauge)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// The method `Hash` of the service `Maintenance`.
 pub(crate) async fn hash(member: &Arc<Member>) -> Result<HashResponse, Status> {
+    let start = Instant::now();
     let (hash, revision) = hash_at(member, 0).await?;
+    member.metrics.timings.hash.observe(start.elapsed().as_secs_f64());
     Ok(HashResponse { header: Some(member.header_at(revision)), hash })
 }
 
 /// HashKV: equal for two stores with the same keys at a revision, whatever their histories; not comparable
 /// with hashes of etcd.
 pub(crate) async fn hash_kv(member: &Arc<Member>, request: HashKvRequest) -> Result<HashKvResponse, Status> {
+    let start = Instant::now();
     let (hash, revision) = hash_at(member, request.revision).await?;
+    member.metrics.timings.hash_at_revision.observe(start.elapsed().as_secs_f64());
     Ok(HashKvResponse {
         header: Some(member.header()),
         hash,

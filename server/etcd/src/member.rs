@@ -94,14 +94,19 @@ impl Member {
             Limits { request_bytes: 1 << 20, response_bytes: 1 << 20, txn_operations: 128, quota_bytes: 0 };
         let tokens = crate::auth::TokenKind::Simple(std::time::Duration::from_secs(300));
         let auth = AuthOptions { tokens, bcrypt_cost, uses_certificates: false };
-        Member::open(dir, limits, auth).unwrap()
+        Member::open(dir, limits, auth, false).unwrap()
     }
 
     /// Opens the store in `dir`, creating it when the directory is missing or empty. Reads from disk.
     ///
     /// # Errors
     /// Those of [`Engine::open`].
-    pub(crate) fn open(dir: &Path, limits: Limits, auth: AuthOptions) -> Result<Member, Error> {
+    pub(crate) fn open(
+        dir: &Path,
+        limits: Limits,
+        auth: AuthOptions,
+        has_extensive_metrics: bool,
+    ) -> Result<Member, Error> {
         let options = Options::new(dir)
             .mark(STORE_MARK)
             .max_key_bytes(limits.request_bytes)
@@ -138,7 +143,7 @@ impl Member {
         let member = Member {
             leases,
             auth: Auth::load(&engine, auth)?,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(member_id, has_extensive_metrics),
             answers: Answers::new(limits.response_bytes),
             writes: Arc::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS)),
@@ -289,7 +294,7 @@ impl Member {
     }
 
     async fn compact_engine(&self, floor: Revision, physical: bool) -> Result<(), Status> {
-        let engine = self.engine.clone();
+        let (engine, start) = (self.engine.clone(), Instant::now());
         let compacted = tokio::task::spawn_blocking(move || {
             engine.compact(floor)?;
             if physical {
@@ -297,7 +302,10 @@ impl Member {
             }
             Ok(())
         });
-        compacted.await.map_err(errors::from_task)?.map_err(|error: Error| errors::from_engine(&error))
+        let compacted = compacted.await.map_err(errors::from_task)?;
+        compacted.map_err(|error: Error| errors::from_engine(&error))?;
+        self.metrics.timings.compacted(start);
+        Ok(())
     }
 
     /// The engine's revision after which a watch from `start` is subscribed to. None for one that is
@@ -329,6 +337,7 @@ impl Member {
             compacted: self.compacted(),
             size: self.size(),
             quota: self.limits.quota_bytes,
+            auth_revision: self.auth.state().revision,
         })
     }
 

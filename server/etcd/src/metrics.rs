@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plinth_engine::{Committed, Error, Event, EventKind, Stats};
-use prometheus::{
-    Encoder as _, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
-};
+use prometheus::{Encoder as _, IntCounter, IntGauge, Registry, TextEncoder};
 
-use crate::versions::VERSION;
+use crate::calls::{request_durations, Calls};
+use crate::families::{constant, counter, gauge};
+use crate::timings::Timings;
+use crate::value::lease_and_value;
+use crate::versions::{CLUSTER_VERSION, VERSION};
 
 /// How long a transaction may take; one that takes longer is slow. etcd's `--warning-apply-duration`.
 const SLOW: Duration = Duration::from_millis(100);
@@ -30,12 +32,14 @@ pub(crate) struct Metrics {
     pub events: IntCounter,
     pub health_checks: IntCounter,
     pub health_failures: IntCounter,
-    pub started: IntCounterVec,
-    pub handled: IntCounterVec,
+    pub calls: Calls,
+    pub timings: Timings,
     pub received_bytes: IntCounter,
     pub sent_bytes: IntCounter,
     pub slow_watchers: IntGauge,
     pub pending_events: IntGauge,
+    /// Bytes of keys and values that were put.
+    put_bytes: IntGauge,
     proposals: Proposals,
     state: StateGauges,
 }
@@ -50,6 +54,7 @@ struct StateGauges {
     size_in_use: IntGauge,
     quota: IntGauge,
     keys: IntGauge,
+    auth_revision: IntGauge,
 }
 
 /// Transactions of the store, in the place of proposals of Raft.
@@ -69,56 +74,30 @@ pub(crate) struct Figures {
     pub compacted: i64,
     pub size: u64,
     pub quota: i64,
-}
-
-/// Makes and registers a metric. The names are constant and differ, so neither fails; a metric that did would
-/// only be missing from the answer.
-fn register<M: prometheus::core::Collector + Clone + 'static>(registry: &Registry, metric: M) -> M {
-    if let Err(error) = registry.register(Box::new(metric.clone())) {
-        tracing::error!(%error, "metric could not be registered");
-    }
-    metric
-}
-
-#[allow(clippy::expect_used)] // the names are constant
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    register(registry, IntCounter::new(name, help).expect("a valid name"))
-}
-
-#[allow(clippy::expect_used)] // the names are constant
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    register(registry, IntGauge::new(name, help).expect("a valid name"))
-}
-
-/// Counters of calls that were started, and of those that have ended.
-#[allow(clippy::expect_used)] // the names are constant
-fn calls(registry: &Registry) -> (IntCounterVec, IntCounterVec) {
-    let counters = |name: &str, help: &str, labels: &[&str]| {
-        register(registry, IntCounterVec::new(Opts::new(name, help), labels).expect("a valid name"))
-    };
-    (
-        counters(
-            "grpc_server_started_total",
-            "Total number of RPCs started on the server.",
-            &["grpc_method", "grpc_service", "grpc_type"],
-        ),
-        counters(
-            "grpc_server_handled_total",
-            "Total number of RPCs completed on the server, regardless of success or failure.",
-            &["grpc_code", "grpc_method", "grpc_service", "grpc_type"],
-        ),
-    )
+    pub auth_revision: u64,
 }
 
 /// What does not change while the process runs.
-#[allow(clippy::expect_used)] // the names are constant
-fn register_constants(registry: &Registry) {
-    let version = Opts::new(
+fn register_constants(registry: &Registry, member_id: u64) {
+    constant(
+        registry,
         "etcd_server_version",
         "Which version is running. 1 for 'server_version' label with current version.",
+        ("server_version", VERSION),
     );
-    let version = IntGaugeVec::new(version, &["server_version"]).expect("a valid name");
-    register(registry, version).with_label_values(&[VERSION]).set(1);
+    let minor = CLUSTER_VERSION.rsplit_once('.').map_or(CLUSTER_VERSION, |(minor, _)| minor);
+    constant(
+        registry,
+        "etcd_cluster_version",
+        "Which version is running. 1 for 'cluster_version' label with current cluster version",
+        ("cluster_version", minor),
+    );
+    constant(
+        registry,
+        "etcd_server_id",
+        "Server or member ID in hexadecimal format. 1 for 'server_id' label with current ID.",
+        ("server_id", &format!("{member_id:x}")),
+    );
     // The member was elected once, when it started.
     counter(registry, "etcd_server_leader_changes_seen_total", "The number of leader changes seen.").inc();
     // No read waits for another member, so that none is slow and none fails.
@@ -198,15 +177,22 @@ impl StateGauges {
                 "etcd_debugging_mvcc_keys_total",
                 "Total number of keys, as the engine estimates it.",
             ),
+            auth_revision: gauge(
+                registry,
+                "etcd_debugging_auth_revision",
+                "The current revision of auth store.",
+            ),
         }
     }
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Metrics {
+    /// The metrics of a member with this id; with `is_extensive` also how long each call takes
+    /// (`--metrics=extensive`).
+    pub(crate) fn new(member_id: u64, is_extensive: bool) -> Metrics {
         let registry = Registry::new();
-        register_constants(&registry);
-        let (started, handled) = calls(&registry);
+        register_constants(&registry, member_id);
+        let requests = request_durations(&registry);
         let counter = |name: &str, help: &str| counter(&registry, name, help);
         let gauge = |name: &str, help: &str| gauge(&registry, name, help);
         Metrics {
@@ -259,17 +245,28 @@ impl Metrics {
             ),
             proposals: Proposals::new(&registry),
             state: StateGauges::new(&registry),
-            started,
-            handled,
+            put_bytes: gauge(
+                "etcd_debugging_mvcc_total_put_size_in_bytes",
+                "The total size of put kv pairs seen by this member.",
+            ),
+            calls: Calls::new(&registry, &requests, is_extensive),
+            timings: Timings::new(&registry, requests),
             registry,
         }
     }
 
     /// Counts the changes of a commit.
     pub(crate) fn changed(&self, events: &[Arc<Event>]) {
-        let deletes = events.iter().filter(|event| matches!(event.kind, EventKind::Delete)).count() as u64;
-        self.deletes.inc_by(deletes);
-        self.puts.inc_by(events.len() as u64 - deletes);
+        let (mut puts, mut bytes) = (0, 0);
+        for event in events {
+            if let EventKind::Put { value, .. } = &event.kind {
+                puts += 1;
+                bytes += event.key.len() + lease_and_value(value).1.len();
+            }
+        }
+        self.deletes.inc_by(events.len() as u64 - puts);
+        self.puts.inc_by(puts);
+        self.put_bytes.add(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Counts a transaction by its outcome. One that was refused for what it is was never proposed, and one
@@ -307,6 +304,7 @@ impl Metrics {
         self.state.size.set(size);
         self.state.size_in_use.set(size);
         self.state.quota.set(figures.quota);
+        self.state.auth_revision.set(i64::try_from(figures.auth_revision).unwrap_or(i64::MAX));
         let current = stats.families.iter().find(|family| family.name == "current");
         let keys = current.map_or(0, |family| family.keys);
         self.state.keys.set(i64::try_from(keys).unwrap_or(i64::MAX));
@@ -324,6 +322,13 @@ impl Metrics {
             "The latency distributions of commit called by backend.",
             &stats.commit_micros,
             &mut out,
+        );
+        // The engine counts them, and so they are no counter of the registry.
+        let name = "etcd_debugging_mvcc_db_compaction_keys_total";
+        let help = "Total number of db keys compacted.";
+        let swept = stats.swept_versions;
+        out.extend_from_slice(
+            format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {swept}\n").as_bytes(),
         );
         plinth_http::write_process_metrics(&mut out);
         out

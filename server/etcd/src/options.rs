@@ -17,7 +17,7 @@ pub struct EtcdOptions {
     /// Name of the member
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub name: String,
-    /// URLs to serve clients on
+    /// URLs to serve clients on: http(s)://HOST:PORT, or unix(s)://PATH for a socket in the file system
     #[arg(long, value_name = "URLS", value_delimiter = ',', default_value = "http://localhost:2379")]
     pub listen_client_urls: Vec<String>,
     /// URLs that clients learn from the member list; those of --listen-client-urls if there are none
@@ -27,6 +27,9 @@ pub struct EtcdOptions {
     /// needs a certificate
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub listen_metrics_urls: Vec<String>,
+    /// Detail of metrics: extensive for a histogram of how long each call of gRPC takes, too
+    #[arg(long, value_name = "LEVEL", default_value = "basic")]
+    pub metrics: String,
     /// Members of the cluster, as NAME=URL: this one alone, by its --name
     #[arg(long, value_name = "MEMBERS", value_delimiter = ',')]
     pub initial_cluster: Vec<String>,
@@ -47,6 +50,21 @@ pub struct EtcdOptions {
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, requires = "trusted_ca_file")]
     pub client_cert_auth: bool,
+    /// File with a list of revoked client certificates (CRL), DER or PEM; reloaded when it has changed
+    #[arg(long, value_name = "FILE")]
+    pub client_crl_file: Option<PathBuf>,
+    /// Serve https with a certificate that the server makes itself, in fixtures/client of the data directory;
+    /// ignored with --cert-file
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
+        default_missing_value = "true", require_equals = true)]
+    pub auto_tls: bool,
+    /// Years that the certificate of --auto-tls is valid
+    #[arg(long, value_name = "YEARS", default_value_t = 1)]
+    pub self_signed_cert_validity: u32,
+    /// Cipher suites of TLS 1.2, by Go's names; known ones that are unsupported are ignored. Those of TLS 1.3
+    /// are not configurable
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub cipher_suites: Vec<String>,
     /// Minimum TLS version
     #[arg(long, value_name = "VERSION", default_value = "TLS1.2")]
     pub tls_min_version: TlsVersion,
@@ -131,6 +149,8 @@ pub(crate) enum Retention {
     Revisions(i64),
 }
 
+/// The value of `--metrics` for all of them; etcd takes any other for less.
+pub(crate) const EXTENSIVE_METRICS: &str = "extensive";
 /// Shortest interval of progress notifications.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Seconds that a token lives where none are given, and at most: thirty years.

@@ -5,6 +5,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use plinth_engine::{InMemory, KeyCounts, KeyRange, Snapshot};
@@ -85,6 +86,18 @@ pub(crate) async fn read<T: Send + 'static>(
 ) -> Result<T, Status> {
     check(&request)?;
     member.metrics.ranges.inc();
+    let start = Instant::now();
+    let done = read_source(member, request, unchanged, read).await;
+    member.metrics.timings.read(start, done.is_ok());
+    done
+}
+
+async fn read_source<T: Send + 'static>(
+    member: &Arc<Member>,
+    request: RangeRequest,
+    unchanged: Unchanged,
+    read: impl FnOnce(&Arc<Member>, &RangeRequest, Source) -> Result<T, Status> + Send + 'static,
+) -> Result<T, Status> {
     if let Some(known) = in_memory(member, &request)? {
         drop(unchanged);
         return read(member, &request, Source::Known(known));

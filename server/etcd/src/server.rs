@@ -1,6 +1,7 @@
 //! [`Server`]: listeners, and the tasks beside them.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Accepted, Keepalive, GRACE};
 use crate::grpc::Services;
-use crate::listeners::{self, Listener};
+use crate::listeners::{self, Listener, Socket};
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
-use crate::options::EtcdOptions;
+use crate::options::{EtcdOptions, EXTENSIVE_METRICS};
 use crate::serves::Serves;
 use crate::start_error::StartError;
 use crate::{compaction, expiry, peers};
@@ -39,7 +40,7 @@ impl Server {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(options: &EtcdOptions, dir: &std::path::Path) -> Result<Server, StartError> {
+    pub async fn start(options: &EtcdOptions, dir: &Path) -> Result<Server, StartError> {
         let retention = options
             .retention()
             .map_err(|reason| StartError::Flag { flag: "--auto-compaction-retention", reason })?;
@@ -51,9 +52,10 @@ impl Server {
             txn_operations: options.max_txn_ops,
             quota_bytes: options.quota(),
         };
-        let dir = dir.to_owned();
+        let (dir, is_extensive) = (dir.to_owned(), options.metrics == EXTENSIVE_METRICS);
         let auth = options.auth().map_err(|reason| StartError::Flag { flag: "--auth-token", reason })?;
-        let opened = tokio::task::spawn_blocking(move || Member::open(&dir, limits, auth)).await;
+        let opened =
+            tokio::task::spawn_blocking(move || Member::open(&dir, limits, auth, is_extensive)).await;
         let member = opened.map_err(|_| plinth_engine::Error::Closed)??;
         let client_urls = match options.advertise_client_urls.is_empty() {
             true => options.listen_client_urls.clone(),
@@ -81,7 +83,20 @@ impl Server {
 
     fn addresses_for(&self, serves: Serves) -> Vec<SocketAddr> {
         let listeners = self.listeners.iter().filter(|listener| listener.serves == serves);
-        listeners.filter_map(|listener| listener.socket.local_addr().ok()).collect()
+        let addresses = listeners.filter_map(|listener| match &listener.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+            Socket::Unix(_) => None,
+        });
+        addresses.collect()
+    }
+
+    /// The sockets in the file system that it serves clients on.
+    pub fn unix_sockets(&self) -> Vec<&Path> {
+        let sockets = self.listeners.iter().filter_map(|listener| match &listener.socket {
+            Socket::Unix(socket) if listener.serves == Serves::Clients => Some(socket.path.as_path()),
+            _ => None,
+        });
+        sockets.collect()
     }
 
     /// The newest revision.
@@ -177,7 +192,7 @@ async fn accept(listener: Listener, shared: Shared) {
             () = services.stop.cancelled() => return,
         };
         let (stream, peer) = match accepted {
-            Ok((stream, peer)) => (stream, peer.ip()),
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;

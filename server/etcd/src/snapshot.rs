@@ -13,6 +13,7 @@
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use plinth_bolt::{BoltWriter, Layout};
@@ -53,6 +54,7 @@ pub(crate) fn serve(member: Arc<Member>, stop: CancellationToken) -> mpsc::Recei
             () = out.closed() => return,
             () = stop.cancelled() => return,
         };
+        let start = Instant::now();
         let sent = async {
             let state = State::of(&member).await?;
             let client = Client { out: out.clone(), runtime: Handle::current(), stop };
@@ -63,7 +65,9 @@ pub(crate) fn serve(member: Arc<Member>, stop: CancellationToken) -> mpsc::Recei
             });
             sent.await.map_err(errors::from_task)?
         };
-        let Err(status) = sent.await else { return };
+        let Err(status) = sent.await else {
+            return member.metrics.timings.snapshot.observe(start.elapsed().as_secs_f64());
+        };
         // A client that has left, or does not read, gets nothing.
         let _ = out.try_send(Err(status));
     });

@@ -13,21 +13,31 @@ use tokio::time::{sleep_until, Instant, Sleep};
 use tonic::body::Body;
 use tonic::Status;
 
+use crate::calls::MessageCounter;
+
 /// Time for a request, from its header to its end.
 pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(60);
 
-/// The body of a request: its bytes are counted, and it ends with an error when it has not come by a time.
+/// The body of a request: bytes and messages are counted, and it ends with an error when it has not come by
+/// a time.
 pub(crate) struct TimedBody {
     body: Body,
     deadline: Option<Instant>,
     received: IntCounter,
+    messages: Option<MessageCounter>,
     /// Made when the body is first waited for: most are there at once.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl TimedBody {
-    pub(crate) fn new(body: Body, time: Option<Duration>, received: IntCounter) -> TimedBody {
-        TimedBody { body, deadline: time.map(|time| Instant::now() + time), received, timer: None }
+    pub(crate) fn new(
+        body: Body,
+        time: Option<Duration>,
+        received: IntCounter,
+        messages: Option<MessageCounter>,
+    ) -> TimedBody {
+        let deadline = time.map(|time| Instant::now() + time);
+        TimedBody { body, deadline, received, messages, timer: None }
     }
 }
 
@@ -43,6 +53,9 @@ impl HttpBody for TimedBody {
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
             if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
                 this.received.inc_by(data.len() as u64);
+                if let Some(messages) = &mut this.messages {
+                    messages.count(data);
+                }
             }
             return Poll::Ready(frame);
         }
@@ -78,11 +91,11 @@ mod tests {
         let first = stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"first")))]);
         let body = Body::new(StreamBody::new(futures_util::StreamExt::chain(first, stream::pending())));
         let received = IntCounter::new("received", "bytes").unwrap();
-        let mut timed = TimedBody::new(body, Some(Duration::from_millis(20)), received.clone());
+        let mut timed = TimedBody::new(body, Some(Duration::from_millis(20)), received.clone(), None);
         assert_eq!(timed.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
         assert_eq!(timed.frame().await.unwrap().unwrap_err().code(), tonic::Code::DeadlineExceeded);
         let whole = Body::new(http_body_util::Full::from("whole"));
-        let timed = TimedBody::new(whole, Some(Duration::ZERO), received.clone());
+        let timed = TimedBody::new(whole, Some(Duration::ZERO), received.clone(), None);
         assert_eq!(timed.collect().await.unwrap().to_bytes(), "whole", "what is there is there");
         assert_eq!(received.get(), 10);
     }

@@ -92,13 +92,14 @@ async fn serve(options: &EtcdOptions) -> Result<(), EtcdError> {
     private_files::narrow(dir.path())
         .map_err(|source| ServeError::Io { what: "cannot check the modes of the data directory", source })?;
     let server = Server::start(options, &dir.store()).await?;
-    let list =
-        |addresses: Vec<SocketAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let texts = |addresses: Vec<SocketAddr>| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
     let version = env!("CARGO_PKG_VERSION");
-    let mut ready = format!("plinth {version} serves etcd's API on {}\n", list(server.addresses()));
-    let metrics = server.metrics_addresses();
+    let mut places = texts(server.addresses());
+    places.extend(server.unix_sockets().iter().map(|path| path.display().to_string()));
+    let mut ready = format!("plinth {version} serves etcd's API on {}\n", places.join(", "));
+    let metrics = texts(server.metrics_addresses()).join(", ");
     if !metrics.is_empty() {
-        ready.push_str(&format!("plinth {version} serves metrics and checks on {}\n", list(metrics)));
+        ready.push_str(&format!("plinth {version} serves metrics and checks on {metrics}\n"));
     }
     output::print(&ready);
     let failed = server.failed();

@@ -15,6 +15,7 @@ mod real;
 mod service;
 mod snapshots;
 mod support;
+mod tls;
 mod tokens;
 mod users;
 mod watches;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use plinth_benches::api::server::free_port;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::support::Client;
 
@@ -39,6 +41,15 @@ impl RealEtcd {
             .spawn()
             .unwrap();
         Some(RealEtcd { process, address, _dir: dir })
+    }
+
+    /// Its metrics. HTTP/1.0 has no chunks.
+    pub(crate) async fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.unwrap();
+        response
     }
 
     /// A client, once it serves.

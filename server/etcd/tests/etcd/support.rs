@@ -29,7 +29,10 @@ struct Program {
 }
 
 fn options(flags: &[&str]) -> EtcdOptions {
-    let mut fixed = vec!["plinth", "--data-dir", "unused"];
+    let mut fixed = vec!["plinth"];
+    if !flags.contains(&"--data-dir") {
+        fixed.extend(["--data-dir", "unused"]);
+    }
     if !flags.contains(&"--listen-client-urls") {
         fixed.extend(["--listen-client-urls", "http://127.0.0.1:0"]);
     }
@@ -52,7 +55,9 @@ impl TestServer {
     /// Starts a server on the store in `dir`.
     pub(crate) async fn start(dir: &Path, flags: &[&str]) -> TestServer {
         let server = Server::start(&options(flags), dir).await.unwrap();
-        let (address, metrics) = (server.addresses()[0], server.metrics_addresses());
+        let metrics = server.metrics_addresses();
+        // None with sockets in the file system alone.
+        let address = server.addresses().first().copied().unwrap_or(([0, 0, 0, 0], 0).into());
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(server.serve(async {
             // A dropped sender stops it, too.
@@ -115,6 +120,9 @@ pub(crate) async fn server(flags: &[&str]) -> (tempfile::TempDir, TestServer, Cl
     (dir, server, client)
 }
 
+/// The version of the API that clients name, as Go's does.
+pub(crate) const CLIENT_VERSION: &str = "3.6.9";
+
 /// Calls of etcd's services over one connection.
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -139,6 +147,7 @@ impl Client {
 
     fn request<T>(&self, message: T) -> tonic::Request<T> {
         let mut request = tonic::Request::new(message);
+        request.metadata_mut().insert("client-api-version", CLIENT_VERSION.parse().unwrap());
         if let Some(token) = &self.token {
             request.metadata_mut().insert("token", token.parse().unwrap());
         }
