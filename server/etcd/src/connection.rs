@@ -26,6 +26,7 @@ use crate::client_stream::ClientStream;
 use crate::gateway;
 use crate::grpc::{self, CommonName, Peer, Services};
 use crate::http as plain;
+use crate::keepalive::Keepalive;
 use crate::listeners::ClientSocket;
 use crate::revocations::Revocations;
 use crate::serves::Serves;
@@ -38,17 +39,6 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Bytes that a client may send ahead on a stream, and on a connection.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
-
-/// How connections are kept (`--grpc-keepalive-*`).
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Keepalive {
-    /// How long a client has to wait between its pings.
-    pub min_time: Duration,
-    /// After which silence the server pings, and how long it waits for the answer; none for no pings.
-    pub ping: Option<(Duration, Duration)>,
-    /// Streams of a connection.
-    pub streams: u32,
-}
 
 /// A connection that was accepted.
 pub(crate) struct Accepted {

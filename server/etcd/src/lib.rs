@@ -55,6 +55,7 @@ mod families;
 mod gateway;
 mod grpc;
 mod http;
+mod keepalive;
 mod keys;
 mod kv;
 mod lease_changes;

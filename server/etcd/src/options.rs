@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use crate::auth::{AuthOptions, JwtOptions, TokenKind};
-use crate::connection::Keepalive;
+use crate::keepalive::Keepalive;
 
 /// The options of a server.
 #[derive(Debug, Clone, Args)]

@@ -9,8 +9,9 @@ use plinth_http::{connection_limits, Connections};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::connection::{self, Accepted, Keepalive, GRACE};
+use crate::connection::{self, Accepted, GRACE};
 use crate::grpc::Services;
+use crate::keepalive::Keepalive;
 use crate::listeners::{self, Listener, Socket};
 use crate::maintenance::Identity;
 use crate::member::{Limits, Member};
