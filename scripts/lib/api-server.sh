@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # An API server on loopback: Plinth, or kube-apiserver with etcd, both with a front proxy. Read by scripts/upstream-e2e,
-# scripts/remote-apis, scripts/large-cluster, scripts/cluster-life and scripts/move-cluster after control-plane.sh and
-# pki.sh, which set
+# scripts/remote-apis, scripts/large-cluster, scripts/cluster-life, scripts/move-cluster and scripts/bench-stock after
+# control-plane.sh and pki.sh, which set
 #   to                the directory of data, certificates and logs
 #   plinth            the program, or else
 #   apiserver, etcd   kube-apiserver and etcd; plinth_etcd for `plinth etcd` in its place
