@@ -54,6 +54,7 @@ struct StateGauges {
     size_in_use: IntGauge,
     quota: IntGauge,
     keys: IntGauge,
+    log_bytes: IntGauge,
     auth_revision: IntGauge,
 }
 
@@ -100,6 +101,27 @@ fn register_constants(registry: &Registry, member_id: u64) {
     );
     // The member was elected once, when it started.
     counter(registry, "etcd_server_leader_changes_seen_total", "The number of leader changes seen.").inc();
+    // It is not a learner, and has no peers.
+    gauge(
+        registry,
+        "etcd_server_is_learner",
+        "Whether or not this member is a learner. 1 if is, 0 otherwise.",
+    );
+    counter(
+        registry,
+        "etcd_server_learner_promote_successes",
+        "The total number of successful learner promotions while this member is leader.",
+    );
+    counter(
+        registry,
+        "etcd_server_heartbeat_send_failures_total",
+        "The total number of leader heartbeat send failures (likely overloaded from slow disk).",
+    );
+    gauge(
+        registry,
+        "etcd_server_snapshot_apply_in_progress_total",
+        "1 if the server is applying the incoming snapshot. 0 if none.",
+    );
     // No read waits for another member, so that none is slow and none fails.
     counter(
         registry,
@@ -176,6 +198,11 @@ impl StateGauges {
                 registry,
                 "etcd_debugging_mvcc_keys_total",
                 "Total number of keys, as the engine estimates it.",
+            ),
+            log_bytes: gauge(
+                registry,
+                "etcd_disk_wal_write_bytes_total",
+                "Total number of bytes written in WAL.",
             ),
             auth_revision: gauge(
                 registry,
@@ -304,6 +331,7 @@ impl Metrics {
         self.state.size.set(size);
         self.state.size_in_use.set(size);
         self.state.quota.set(figures.quota);
+        self.state.log_bytes.set(i64::try_from(stats.written_bytes).unwrap_or(i64::MAX));
         self.state.auth_revision.set(i64::try_from(figures.auth_revision).unwrap_or(i64::MAX));
         let current = stats.families.iter().find(|family| family.name == "current");
         let keys = current.map_or(0, |family| family.keys);

@@ -112,7 +112,7 @@ pub struct EtcdOptions {
     /// Most streams that a client may have open at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 16_384)]
     pub max_concurrent_streams: u32,
-    /// Interval of progress notifications to watches that want them, at least 100ms
+    /// Interval of progress notifications to watches that want them, at least 100ms; 0 for 10 minutes
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration,
         alias = "experimental-watch-progress-notify-interval")]
     pub watch_progress_notify_interval: Duration,
@@ -151,6 +151,8 @@ pub(crate) enum Retention {
 
 /// The value of `--metrics` for all of them; etcd takes any other for less.
 pub(crate) const EXTENSIVE_METRICS: &str = "extensive";
+/// Interval of progress notifications where none is given.
+const DEFAULT_PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
 /// Shortest interval of progress notifications.
 const MIN_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// Seconds that a token lives where none are given, and at most: thirty years.
@@ -221,7 +223,10 @@ impl EtcdOptions {
 
     /// The interval of progress notifications.
     pub(crate) fn progress_interval(&self) -> Duration {
-        self.watch_progress_notify_interval.max(MIN_PROGRESS_INTERVAL)
+        match self.watch_progress_notify_interval {
+            Duration::ZERO => DEFAULT_PROGRESS_INTERVAL,
+            interval => interval.max(MIN_PROGRESS_INTERVAL),
+        }
     }
 }
 
@@ -310,6 +315,15 @@ pub(crate) mod tests {
         ] {
             assert_eq!(duration(text).ok().map(|time| time.as_nanos()), nanos, "{text}");
         }
+    }
+
+    #[test]
+    fn no_interval_of_progress_is_etcds_default() {
+        let interval = |flags: &[&str]| options(flags).progress_interval();
+        assert_eq!(interval(&[]), Duration::from_secs(600));
+        assert_eq!(interval(&["--watch-progress-notify-interval=0s"]), Duration::from_secs(600));
+        assert_eq!(interval(&["--watch-progress-notify-interval=1ms"]), Duration::from_millis(100));
+        assert_eq!(interval(&["--watch-progress-notify-interval=5s"]), Duration::from_secs(5));
     }
 
     #[test]

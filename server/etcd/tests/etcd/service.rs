@@ -56,6 +56,11 @@ async fn health_version_and_metrics_are_those_of_etcd() {
         "etcd_server_slow_apply_total ",
         "etcd_server_slow_read_indexes_total 0",
         "etcd_server_read_indexes_failed_total 0",
+        "etcd_server_is_learner 0",
+        "etcd_server_learner_promote_successes 0",
+        "etcd_server_heartbeat_send_failures_total 0",
+        "etcd_server_snapshot_apply_in_progress_total 0",
+        "etcd_disk_wal_write_bytes_total ",
         "etcd_debugging_mvcc_slow_watcher_total 0",
         "etcd_debugging_mvcc_pending_events_total 0",
         // `etcdctl check datascale` reads it.
