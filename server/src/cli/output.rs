@@ -1,8 +1,8 @@
 //! Standard output and standard error of commands. Neither is certain to take anything: a pipe whose reader
 //! has gone, a file on a full disk. `println!` and `eprintln!` panic then, in the middle of the work.
 //!
-//! A command that was run for what it prints ([`write`]) fails, with exit code 1. One that changes something
-//! ([`line`]) goes on and reports by its exit code whether that was done.
+//! A command that was run for what it prints (`write`) fails, with exit code 1. One that changes something
+//! (`line`) goes on and reports by its exit code whether that was done.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
