@@ -53,11 +53,7 @@ pub(crate) fn provider(options: &EtcdOptions) -> Result<CryptoProvider, StartErr
     if options.tls_min_version == TlsVersion::Tls13 {
         return refused("cipher suites cannot be configured when only TLS1.3 is enabled".to_owned());
     }
-    let is = |name: &str, of: &str| name == of || of.strip_suffix("_SHA256") == Some(name);
-    provider.cipher_suites.retain(|suite| {
-        let of = suite.suite();
-        suite.tls13().is_some() || of.as_str().is_some_and(|of| wanted.iter().any(|name| is(name, of)))
-    });
+    plinth_http::limit_cipher_suites(&mut provider, wanted);
     if provider.cipher_suites.iter().all(|suite| suite.tls13().is_some()) {
         match options.tls_max_version {
             TlsVersion::Tls12 => return refused("no suite of TLS 1.2 among them is supported".to_owned()),

@@ -56,7 +56,7 @@ pub use process_metrics::{process_start_seconds, write_process_metrics};
 pub use request_body::{wrap_request_body, RequestBody, UnreadBody};
 pub use serving::{Certificates, NamedCertificate, TlsOptions, TlsVersion};
 pub use sockets::{prepare_outgoing_socket, prepare_socket};
-pub use tls::{server_config, ServingCertificate, TlsError};
+pub use tls::{limit_cipher_suites, server_config, ServingCertificate, TlsError};
 pub use unread_answers::{
     BegunRequest, ConnectionUnread, CountedAnswer, HeldBytes, UnbegunRequest, UnreadAnswers, UnreadStream,
     UserUnread,

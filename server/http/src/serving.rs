@@ -113,14 +113,8 @@ impl TlsOptions {
     /// The enabled cipher suites and key exchange mechanisms.
     fn provider(&self) -> Arc<CryptoProvider> {
         let mut provider = (*plinth_pki::crypto_provider()).clone();
-        // Go has two names without the hash.
-        let named = |name: &str| {
-            self.tls_cipher_suites.iter().any(|n| n == name || name.strip_suffix("_SHA256") == Some(n))
-        };
         if !self.tls_cipher_suites.is_empty() {
-            provider
-                .cipher_suites
-                .retain(|suite| suite.tls13().is_some() || suite.suite().as_str().is_some_and(named));
+            tls::limit_cipher_suites(&mut provider, &self.tls_cipher_suites);
         }
         if !self.tls_curve_preferences.is_empty() {
             let wanted = |group: NamedGroup| self.tls_curve_preferences.contains(&u16::from(group));

@@ -15,10 +15,22 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::ResolvesServerCert;
 use rustls::sign::CertifiedKey;
 use rustls::{
-    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+    DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme, SupportedCipherSuite,
+    SupportedProtocolVersion,
 };
 
 use plinth_pki::{crypto_provider, read_certificates, read_key, FileError};
+
+/// Leaves those cipher suites of TLS 1.2 that are named, by the names of Go (`crypto/tls`), which has two of
+/// them also without the hash. As in Go, those of TLS 1.3 are not configurable.
+pub fn limit_cipher_suites(provider: &mut CryptoProvider, names: &[String]) {
+    let is_named =
+        |suite: &str| names.iter().any(|name| name == suite || suite.strip_suffix("_SHA256") == Some(name));
+    let stays = |suite: &SupportedCipherSuite| {
+        suite.tls13().is_some() || suite.suite().as_str().is_some_and(is_named)
+    };
+    provider.cipher_suites.retain(stays);
+}
 
 /// An unusable certificate, key or combination of both.
 #[derive(Debug, thiserror::Error)]

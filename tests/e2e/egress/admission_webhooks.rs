@@ -140,6 +140,22 @@ async fn webhooks_change_refuse_and_fail() {
     }
 }
 
+/// A configuration with one webhook, which is called for each ConfigMap that is created in a namespace.
+fn of_config_maps(name: &str, webhook: &str, namespace: &str, server: &HttpsServer) -> Value {
+    json!({"metadata": {"name": name}, "webhooks": [{
+        "name": webhook,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "NoneOnDryRun",
+        "failurePolicy": "Fail",
+        "clientConfig": {
+            "url": format!("https://localhost:{}/", server.port),
+            "caBundle": BASE64_STANDARD.encode(&server.certificate),
+        },
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
+    }]})
+}
+
 /// A webhook may have side effects, so a request that it has received is not sent again.
 #[tokio::test]
 async fn a_webhook_that_breaks_off_is_called_once() {
@@ -165,19 +181,7 @@ async fn a_webhook_that_breaks_off_is_called_once() {
     })
     .await;
     let name = unique("once");
-    let body = json!({"metadata": {"name": name}, "webhooks": [{
-        "name": "once.example.com",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "NoneOnDryRun",
-        "failurePolicy": "Fail",
-        "clientConfig": {
-            "url": format!("https://localhost:{}/", server.port),
-            "caBundle": BASE64_STANDARD.encode(&server.certificate),
-        },
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
-    }]});
-    create(&client, CONFIGURATIONS, &body).await;
+    create(&client, CONFIGURATIONS, &of_config_maps(&name, "once.example.com", &namespace, &server)).await;
     // Leaves a connection that the next request is sent on.
     create(&client, &maps, &json!({"metadata": {"name": "answered"}})).await;
     let (code, failed, _) = send(&client, "POST", &maps, &json!({"metadata": {"name": "breaks-off"}})).await;
@@ -215,17 +219,7 @@ async fn a_webhook_chooses_the_protocol() {
         })
         .await;
         let name = unique("protocol");
-        let body = json!({"metadata": {"name": name}, "webhooks": [{
-            "name": "protocol.example.com",
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "clientConfig": {
-                "url": format!("https://localhost:{}/", server.port),
-                "caBundle": BASE64_STANDARD.encode(&server.certificate),
-            },
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-            "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}],
-        }]});
+        let body = of_config_maps(&name, "protocol.example.com", &namespace, &server);
         create(&client, CONFIGURATIONS, &body).await;
         for _ in 0..3 {
             create(&client, &maps, &json!({"metadata": {"generateName": "m-"}})).await;
