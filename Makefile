@@ -7,6 +7,7 @@
 #   make test-replication   replicas over three members of etcd (needs Go) and of Kafka (Java, Maven)
 #   make test-etcd   plinth etcd beside a real etcd and under etcdctl; moving from etcd and back (needs Go)
 #   make test-s3   backups and checkpoints in a real S3-compatible store (needs Go)
+#   make test-prometheus   a real Prometheus scrapes; its rules and the dashboard's expressions (needs Go and jq)
 #   make lint    formatting, clippy, dependencies, scripts, leftovers
 #   make bench   the API and storage workloads, tables and JSON files
 #   make build   the plinth binary
@@ -33,7 +34,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 BINARY := $(PLINTH_TARGET_DIR)/release/plinth
 CARGO_FLAGS := --release --locked
 
-.PHONY: run install dist test-dist test test-replication test-etcd test-s3 lint bench build docs-site fmt setup
+.PHONY: run install dist test-dist test test-replication test-etcd test-s3 test-prometheus lint bench build docs-site fmt setup
 
 run: build
 	exec $(BINARY) serve --data-dir $(DATA_DIR) $(ARGS)
@@ -69,6 +70,9 @@ test-etcd: build
 
 test-s3: build
 	scripts/test-s3 $(BINARY)
+
+test-prometheus: build
+	scripts/test-prometheus $(BINARY)
 
 lint:
 	scripts/setup lint
