@@ -39,6 +39,12 @@ impl Keys {
     }
 }
 
+/// A key of a request, in memory of its own, for what outlives the request: the newest events, watches. As a
+/// part of the request it would keep all of that, up to megabytes.
+pub(crate) fn owned(key: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

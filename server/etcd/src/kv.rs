@@ -9,7 +9,7 @@ use tonic::Status;
 use crate::answers::Answer;
 use crate::auth::Unchanged;
 use crate::errors;
-use crate::keys::Keys;
+use crate::keys::{owned, Keys};
 use crate::leases::hint_name;
 use crate::member::Member;
 use crate::txn::check;
@@ -51,7 +51,7 @@ pub(crate) async fn put(member: &Arc<Member>, request: PutRequest) -> Result<Put
     if request.lease != 0 && !member.leases.has(request.lease) {
         return Err(errors::lease_not_found());
     }
-    let mut transaction = Transaction::new().put(request.key.clone(), encode(&request.value, request.lease));
+    let mut transaction = Transaction::new().put(owned(&request.key), encode(&request.value, request.lease));
     if request.lease != 0 {
         transaction = transaction.set_number(hint_name(request.lease, &request.key), 1);
     }
@@ -83,7 +83,7 @@ pub(crate) async fn delete_range(
         });
     };
     let _shared = member.writes.read().await;
-    let committed = member.commit(Transaction::new().delete(key)).await?;
+    let committed = member.commit(Transaction::new().delete(owned(&key))).await?;
     let events = committed.commit.as_ref().map(|commit| commit.events.as_slice()).unwrap_or_default();
     let deleted = events.iter().filter_map(|event| event.previous.as_ref());
     let message = DeleteRangeResponse {
@@ -370,4 +370,29 @@ fn with_hints(mut transaction: Transaction, evaluated: &Evaluated) -> Transactio
         transaction = transaction.set_number(hint_name(id, key), 1);
     }
     transaction
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nothing_of_a_request_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let member = Arc::new(Member::of_test(dir.path(), 4));
+        let request = Bytes::from(vec![b'k'; 1 << 20]);
+        let key = || request.slice(..3);
+        let put = |ignore_value| PutRequest { key: key(), ignore_value, ..PutRequest::default() };
+        let delete = || DeleteRangeRequest { key: key(), ..DeleteRangeRequest::default() };
+        let transaction = |change| txn_of(RequestOp { request: Some(change) });
+        super::put(&member, put(false)).await.unwrap();
+        super::put(&member, put(true)).await.unwrap();
+        delete_range(&member, delete()).await.unwrap();
+        commit_txn(&member, transaction(Request::Put(put(false)))).await.unwrap();
+        commit_txn(&member, transaction(Request::DeleteRange(delete()))).await.unwrap();
+        assert_eq!(member.revision(), 6);
+        assert!(request.is_unique());
+    }
 }

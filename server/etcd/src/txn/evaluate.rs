@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::answers::{Answer, Reservation};
 use crate::errors;
-use crate::keys::Keys;
+use crate::keys::{owned, Keys};
 use crate::range::{self, Overlay, RangeView};
 use crate::txn::compare;
 use crate::value::{encode, entry_key_value, key_value, lease_of, to_etcd, value_of};
@@ -132,8 +132,8 @@ impl Evaluated {
         }
         for (key, change) in &self.changes {
             transaction = match change {
-                Change::Put { value, lease } => transaction.put(key.clone(), encode(value, *lease)),
-                Change::Delete => transaction.delete(key.clone()),
+                Change::Put { value, lease } => transaction.put(owned(key), encode(value, *lease)),
+                Change::Delete => transaction.delete(owned(key)),
             };
             if let Some(Some(record)) = self.reads.get(key) {
                 transaction = transaction.having_read(record.clone());

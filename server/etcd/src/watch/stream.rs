@@ -21,7 +21,7 @@ use super::queue::{queue, Queue};
 use super::response::{responses, Selection};
 use crate::auth::{Credentials, Needs};
 use crate::errors;
-use crate::keys::Keys;
+use crate::keys::{owned, Keys};
 use crate::member::Member;
 use crate::permitted::permit;
 use crate::value::to_etcd;
@@ -289,7 +289,7 @@ impl WatchStream {
         if request.start_revision < 0 {
             return Err("etcdserver: mvcc: required revision has been compacted");
         }
-        let range = Keys::of(key, &request.range_end).to_range();
+        let range = Keys::of(&owned(key), &owned(&request.range_end)).to_range();
         if range.is_empty() {
             return Err("mvcc: watcher range is empty");
         }
