@@ -24,6 +24,8 @@ use plinth_tests::server::{shared_with_apis, unique};
 use serde_json::{json, Value};
 use tokio::sync::Barrier;
 
+use crate::monitoring::Scrape;
+
 /// How the webhook answers at the moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Behavior {
@@ -272,6 +274,16 @@ async fn objects_are_seen_in_each_version() {
     let (code, refused) = boxes.post("v1", &boxes.object("v1", "d", json!({"size": "large"}))).await;
     assert_eq!(code, 422, "{refused}");
     assert_eq!(call(&boxes.client, Method::DELETE, &format!("{}/a", boxes.path("v1")), None).await.0, 200);
+    let scrape = Scrape::of(&mut shared_with_apis().await.connect(Protocol::Http1).await, "/metrics").await;
+    let definition = format!("crd_name=\"boxs.{}\"", boxes.group);
+    for [from, to] in [["v1", "v2"], ["v2", "v1"]] {
+        let [from, to] = [format!("from_version=\"{from}\""), format!("to_version=\"{to}\"")];
+        let labels = [definition.as_str(), &from, &to, "succeeded=\"true\""];
+        let count = scrape.value("apiserver_crd_conversion_webhook_duration_seconds_count", &labels);
+        assert!(count > 0.0, "{labels:?}");
+    }
+    let succeeded = ["failure_type=\"\"", "result=\"success\""];
+    assert!(scrape.value("apiserver_conversion_webhook_request_total", &succeeded) > 0.0);
 }
 
 /// However many changes wait for the webhook at once, each converts what managers of another version own: no
@@ -423,6 +435,14 @@ async fn a_bad_webhook_spoils_one_answer_and_nothing_stored() {
         // The version that is stored needs no webhook, and has what it had.
         assert_eq!(boxes.get("v2", "new").await.0, 404, "{behavior:?}");
         assert_eq!(boxes.get("v2", "a").await.1["spec"], original["spec"], "{behavior:?}");
+    }
+    let scrape = Scrape::of(&mut shared_with_apis().await.connect(Protocol::Http1).await, "/metrics").await;
+    for failure in ["call", "malformed_response", "partial_response", "invalid_converted_object"] {
+        let failure = format!("failure_type=\"conversion_webhook_{failure}_failure\"");
+        for name in ["request_total", "duration_seconds_count"] {
+            let name = format!("apiserver_conversion_webhook_{name}");
+            assert!(scrape.value(&name, &[&failure, "result=\"failure\""]) > 0.0, "{name} {failure}");
+        }
     }
     // A request that gives itself a second gets its answer, however long the webhook takes. (The client of
     // the other requests would ask again and again.)

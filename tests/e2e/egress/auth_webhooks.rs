@@ -14,6 +14,7 @@ use plinth_tests::server::TestServer;
 use serde_json::{json, Value};
 
 use super::answer;
+use crate::monitoring::Scrape;
 
 /// Whether [`authority`] gives no answers.
 static AWAY: AtomicBool = AtomicBool::new(false);
@@ -123,6 +124,17 @@ async fn tokens_and_decisions_come_from_a_service() {
     create(&client, &format!("/apis/{group}/v1/namespaces/default/rolebindings"), &binding).await;
     assert_eq!(ask("janes-token", "/api/v1/namespaces/default/pods").await.0, 200);
     assert_eq!(ask("janes-token", "/api/v1/namespaces/default/secrets").await.0, 403);
+    // Each call is counted; that of endpoints had an answer of other types.
+    let scrape = Scrape::of(&mut server.connect(Protocol::Http1).await, "/metrics").await;
+    for name in ["webhook_evaluations_total", "webhook_duration_seconds_count"] {
+        let name = format!("apiserver_authorization_{name}");
+        let calls =
+            ["success", "error"].map(|result| scrape.value(&name, &[&format!("result=\"{result}\"")]));
+        assert!(calls[0] >= 5.0 && calls[1] == 1.0, "{name}: {calls:?}");
+    }
+    let failed_open =
+        scrape.value("apiserver_authorization_webhook_evaluations_fail_open_total", &["result=\"error\""]);
+    assert_eq!(failed_open, 1.0);
     // Without the service nobody is authenticated.
     AWAY.store(true, Ordering::SeqCst);
     assert_eq!(ask("janes-token", maps).await.0, 401);

@@ -20,10 +20,10 @@ struct Family {
 }
 
 /// The families of a page in the Prometheus text format.
-struct Scrape(BTreeMap<String, Family>);
+pub(crate) struct Scrape(BTreeMap<String, Family>);
 
 impl Scrape {
-    async fn of(connection: &mut Connection, path: &str) -> Scrape {
+    pub(crate) async fn of(connection: &mut Connection, path: &str) -> Scrape {
         let reply = connection.must(&Call::get(path)).await.expect(path);
         let content_type = reply.headers.get("content-type").and_then(|value| value.to_str().ok());
         assert_eq!(content_type, Some("text/plain; version=0.0.4; charset=utf-8"));
@@ -56,7 +56,7 @@ impl Scrape {
     }
 
     /// The value of a series that has these labels, the others may be anything; 0 without one.
-    fn value(&self, name: &str, labels: &[&str]) -> f64 {
+    pub(crate) fn value(&self, name: &str, labels: &[&str]) -> f64 {
         let family = name.strip_suffix("_count").unwrap_or(name);
         let Some(family) = self.0.get(family).or(self.0.get(name)) else { return 0.0 };
         let has = |series: &str| {

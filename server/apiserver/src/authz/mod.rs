@@ -39,7 +39,7 @@ use prometheus::IntCounter;
 
 use crate::egress::Service;
 use crate::feature_gates::FeatureGates;
-use crate::metrics::{IdentityMetrics, ReloadMetrics, ReloadedConfig};
+use crate::metrics::{AuthorizationWebhookMetrics, IdentityMetrics, ReloadMetrics, ReloadedConfig};
 use crate::reload::WatchedFiles;
 use config::{AuthorizationSetupError, AuthorizerConfig, AuthorizerKind};
 use node::NodeAuthorizer;
@@ -47,7 +47,7 @@ use plinth_api::{ApiError, User};
 use plinth_storage::Store;
 use rbac::rules::PolicyRule;
 use rbac::Rbac;
-use webhook::WebhookAuthorizer;
+use webhook::{Counted, WebhookAuthorizer};
 
 /// An authorizer of the chain, and what its metrics are called.
 struct Link {
@@ -77,7 +77,7 @@ pub struct Authorizer {
     nodes: Option<Arc<NodeAuthorizer>>,
     /// Authorizers other than webhooks enabled at start; a reload must keep them.
     at_start: Vec<&'static str>,
-    metrics: Option<Arc<IdentityMetrics>>,
+    metrics: Option<(Arc<IdentityMetrics>, Arc<AuthorizationWebhookMetrics>)>,
 }
 
 impl Authorizer {
@@ -98,9 +98,13 @@ impl Authorizer {
         Ok(Authorizer { links, rbac: Rbac::new(store), nodes, at_start, metrics: None })
     }
 
-    /// Counts the decisions.
-    pub fn with_metrics(self, metrics: Arc<IdentityMetrics>) -> Authorizer {
-        Authorizer { metrics: Some(metrics), ..self }
+    /// Counts the decisions, and the calls of webhooks.
+    pub fn with_metrics(
+        self,
+        decisions: Arc<IdentityMetrics>,
+        webhooks: Arc<AuthorizationWebhookMetrics>,
+    ) -> Authorizer {
+        Authorizer { metrics: Some((decisions, webhooks)), ..self }
     }
 
     /// Replaces the chain after its file has changed (kubernetes `pkg/kubeapiserver/authorizer/reload.go`).
@@ -155,7 +159,7 @@ impl Authorizer {
     }
 
     fn count(&self, link: &Link, decision: &Decision) {
-        let Some(metrics) = &self.metrics else { return };
+        let Some((metrics, _)) = &self.metrics else { return };
         let [allowed, denied] = link.decisions.get_or_init(|| metrics.decisions_of(link.kind, &link.name));
         if decision.allowed() { allowed } else { denied }.inc();
     }
@@ -164,7 +168,11 @@ impl Authorizer {
         match &link.authorizer {
             LinkAuthorizer::Node(nodes) => Box::pin(nodes.authorize(attributes)).await,
             LinkAuthorizer::Rbac => self.rbac.authorize(attributes).await,
-            LinkAuthorizer::Webhook(webhook) => Box::pin(webhook.authorize(attributes)).await,
+            LinkAuthorizer::Webhook(webhook) => {
+                let webhooks = self.metrics.as_ref().map(|(_, webhooks)| webhooks);
+                let counted = webhooks.map(|metrics| Counted { metrics, name: &link.name });
+                Box::pin(webhook.authorize(attributes, counted)).await
+            }
             LinkAuthorizer::AlwaysAllow => simple::always_allow(attributes),
             LinkAuthorizer::AlwaysDeny => simple::always_deny(),
         }

@@ -14,6 +14,7 @@ pub mod webhook;
 use std::sync::Arc;
 
 use crate::egress::Webhooks;
+use crate::metrics::ConversionMetrics;
 use plinth_http::RemoteWaits;
 use plinth_storage::Store;
 
@@ -26,4 +27,6 @@ pub struct Converter {
     pub webhooks: Arc<Webhooks>,
     /// Bounds the threads that wait for conversion webhooks.
     pub remote_waits: RemoteWaits,
+    /// Counts the conversions.
+    pub metrics: Arc<ConversionMetrics>,
 }

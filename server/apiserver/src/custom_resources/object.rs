@@ -6,6 +6,8 @@
 //! schema of their own version, converted, conformed again (as `crdConversionRESTOptionsGetter` of
 //! k8s.io/apiextensions-apiserver does).
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use plinth_codec::error::StrictError;
 use plinth_codec::{json, Map, Value};
@@ -158,7 +160,20 @@ pub async fn convert(
         ConversionStrategy::Webhook(webhook) => {
             let api_version = format!("{}/{}", custom.definition.group, to.name);
             // Boxed, so that the state of every request need not have room for it.
-            Box::pin(webhook::convert(webhook, converter, &api_version, trees)).await
+            let from = trees.first().and_then(|tree| tree.str_at(&["apiVersion"])).unwrap_or_default();
+            let from = from.rsplit('/').next().unwrap_or_default().to_owned();
+            let begun = Instant::now();
+            let outcome = Box::pin(webhook::convert(webhook, converter, &api_version, trees)).await;
+            if from != to.name {
+                let versions = [from.as_str(), to.name.as_str()];
+                converter.metrics.converted(
+                    &custom.definition.name,
+                    versions,
+                    outcome.is_ok(),
+                    begun.elapsed(),
+                );
+            }
+            outcome
         }
     }
 }

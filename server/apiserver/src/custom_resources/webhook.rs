@@ -1,7 +1,7 @@
 //! Conversion webhooks: sends a ConversionReview and validates the answer (k8s.io/apiextensions-apiserver,
 //! `pkg/apiserver/conversion/webhook_converter.go`).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plinth_codec::patch::goprint;
 use plinth_codec::{tree, Map, Value};
@@ -9,6 +9,7 @@ use plinth_codec::{tree, Map, Value};
 use super::Converter;
 use crate::egress::client::Bounds;
 use crate::egress::webhook::WebhookError;
+use crate::metrics::ConversionFailure;
 use plinth_api::{ApiError, Reason};
 use plinth_registry::ConversionWebhook;
 
@@ -32,19 +33,36 @@ pub async fn convert(
         ApiError::new(500, Reason::Unknown, message)
     };
     let has_version = |t: &Value| t.str_at(&["apiVersion"]) == Some(api_version);
-    let to_convert: Vec<Value> = trees.iter().filter(|t| !has_version(t)).cloned().collect();
+    let to_convert: Vec<&Value> = trees.iter().filter(|tree| !has_version(tree)).collect();
     if to_convert.is_empty() {
         return Ok(trees);
     }
-    let uid = uuid::Uuid::new_v4().to_string();
-    let count = to_convert.len();
     let Some(version) = webhook.review_version else {
         return Err(error("failed: no supported conversion review versions".into()));
     };
+    let begun = Instant::now();
+    let converted = call(webhook, (version, api_version), converter, &to_convert, error).await;
+    converter.metrics.called(converted.as_ref().err().map(|(failure, _)| *failure), begun.elapsed());
+    let mut converted = converted.map_err(|(_, error)| error)?.into_iter();
+    let mut take = |original| if has_version(&original) { Some(original) } else { converted.next() };
+    Ok(trees.into_iter().map_while(&mut take).collect())
+}
+
+/// The converted objects, each checked against its original; why not, and the error.
+async fn call(
+    webhook: &ConversionWebhook,
+    (version, api_version): (&'static str, &str),
+    converter: &Converter,
+    originals: &[&Value],
+    error: impl Fn(String) -> ApiError,
+) -> Result<Vec<Value>, (ConversionFailure, ApiError)> {
+    let uid = uuid::Uuid::new_v4().to_string();
+    let count = originals.len();
+    let objects: Vec<Value> = originals.iter().copied().cloned().collect();
     let review = tree!({
         "kind": "ConversionReview",
         "apiVersion": format!("apiextensions.k8s.io/{version}"),
-        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": to_convert }),
+        "request": tree!({ "uid": uid.as_str(), "desiredAPIVersion": api_version, "objects": objects }),
     });
     let answer = async {
         converter.webhooks.begin(&converter.store, &webhook.config, None, BOUNDS).await?.send(&review).await
@@ -52,28 +70,23 @@ pub async fn convert(
     let answer = answer.await.map_err(|why| match why {
         WebhookError::Busy => {
             let refusal = error(format!("was not called: {why}"));
-            ApiError::new(429, Reason::TooManyRequests, refusal.message).retry_after(1)
+            let error = ApiError::new(429, Reason::TooManyRequests, refusal.message).retry_after(1);
+            (ConversionFailure::Call, error)
         }
-        why => error(format!("failed: {why}")),
+        why => (ConversionFailure::Call, error(format!("failed: {why}"))),
     })?;
-    let converted =
-        converted_objects(version, &uid, answer).map_err(|why| error(format!("failed: {why}")))?;
+    let converted = converted_objects(version, &uid, answer)
+        .map_err(|why| (ConversionFailure::MalformedResponse, error(format!("failed: {why}"))))?;
     if converted.len() != count {
-        return Err(error(format!("returned {} objects, expected {count}", converted.len())));
+        let what = format!("returned {} objects, expected {count}", converted.len());
+        return Err((ConversionFailure::PartialResponse, error(what)));
     }
-    let mut converted = converted.into_iter().enumerate();
-    let mut all = Vec::with_capacity(trees.len());
-    for original in trees {
-        if has_version(&original) {
-            all.push(original);
-            continue;
-        }
-        let Some((index, new)) = converted.next() else { break };
+    let checked = |(index, (original, new)): (usize, (&&Value, Value))| {
         let at = (count > 1).then_some(index);
-        let new = checked(&original, new, api_version).map_err(|invalid| error(invalid.message(at)))?;
-        all.push(new);
-    }
-    Ok(all)
+        checked(original, new, api_version)
+            .map_err(|invalid| (ConversionFailure::InvalidObject, error(invalid.message(at))))
+    };
+    originals.iter().zip(converted).enumerate().map(checked).collect()
 }
 
 /// The converted objects of an answer, which must be valid, belong to that request, and be a success.

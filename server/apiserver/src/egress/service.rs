@@ -145,7 +145,19 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub async fn post_with_retries(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        self.retry(document, CallError::is_retryable).await
+        self.retry(document, CallError::is_retryable, |_, _| {}).await
+    }
+
+    /// The same; `observe` gets the outcome of each attempt, and how long it took.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    pub(crate) async fn post_observed(
+        &self,
+        document: Bytes,
+        observe: impl Fn(&Result<Bytes, CallError>, Duration),
+    ) -> Result<Bytes, ServiceError> {
+        self.retry(document, CallError::is_retryable, observe).await
     }
 
     /// The same with retries after every error.
@@ -153,21 +165,30 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub(crate) async fn post_persistently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        self.retry(document, |_| true).await
+        self.retry(document, |_| true, |_, _| {}).await
     }
 
-    async fn retry(&self, document: Bytes, helps: fn(&CallError) -> bool) -> Result<Bytes, ServiceError> {
+    async fn retry(
+        &self,
+        document: Bytes,
+        helps: fn(&CallError) -> bool,
+        observe: impl Fn(&Result<Bytes, CallError>, Duration),
+    ) -> Result<Bytes, ServiceError> {
         let mut backoff = self.backoff;
-        for _ in 1..ATTEMPTS {
+        let mut attempt = 1;
+        loop {
             let loaded = self.loaded().await;
-            match self.call(&loaded, document.clone()).await {
-                Err(error) if helps(&error) => {}
+            let begun = Instant::now();
+            let outcome = self.call(&loaded, document.clone()).await;
+            observe(&outcome, begun.elapsed());
+            match outcome {
+                Err(error) if attempt < ATTEMPTS && helps(&error) => {}
                 outcome => return outcome.map_err(|source| error(&loaded, source)),
             }
+            attempt += 1;
             tokio::time::sleep(backoff).await;
             backoff = backoff * 3 / 2;
         }
-        self.post(document).await
     }
 
     async fn call(&self, loaded: &Loaded, document: Bytes) -> Result<Bytes, CallError> {

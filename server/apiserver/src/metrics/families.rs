@@ -8,6 +8,11 @@ use prometheus::{
 
 type Registered<T> = Result<T, prometheus::Error>;
 
+/// Upstream's bounds of many durations, in seconds: fifteen from a millisecond on, each twice the one before.
+pub(super) fn doubling_from_a_millisecond() -> Vec<f64> {
+    (0..15).map(|power| 0.001 * f64::from(1u16 << power)).collect()
+}
+
 /// Registers families. Each function fails when the name is already registered, which is a programming error
 /// that tests would find.
 pub(crate) struct Families<'r>(pub(crate) &'r Registry);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, Registry};
 
-use super::families::Families;
+use super::families::{doubling_from_a_millisecond, Families};
 
 /// Names that upstream counts as themselves, and the classes of all others.
 const USERS: [&str; 7] = [
@@ -35,11 +35,6 @@ const VALIDITY: &[f64] = &[
     15_552_000.0,
     31_104_000.0,
 ];
-
-/// From a millisecond, doubling fifteen times.
-fn durations() -> Vec<f64> {
-    (0..15).map(|power| 0.001 * f64::from(1u16 << power)).collect()
-}
 
 /// The result of an authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +101,7 @@ impl IdentityMetrics {
             "authentication_duration_seconds",
             "Duration of authentications in seconds by result.",
             &result,
-            &durations(),
+            &doubling_from_a_millisecond(),
         )?;
         let authentications =
             ["success", "failure", "error"].map(|result| Attempts::of(result, &attempts, &took));
@@ -116,7 +111,7 @@ impl IdentityMetrics {
             "authorization_duration_seconds",
             "Duration of authorizations in seconds by result.",
             &result,
-            &durations(),
+            &doubling_from_a_millisecond(),
         )?;
         let authorizations =
             ["allowed", "denied", "no-opinion", "error"].map(|result| Attempts::of(result, &attempts, &took));

@@ -16,6 +16,7 @@
 //! | `reloads` | configuration files that are reloaded |
 //! | `traces` | traces that are sent to a collector |
 //! | `health` | health checks, for `/metrics/slis` |
+//! | `webhooks` | webhooks that authorize and that convert |
 //! | `process` | the process and its build |
 
 mod admission;
@@ -34,6 +35,7 @@ mod reloads;
 mod requests;
 mod traces;
 mod watches;
+mod webhooks;
 mod workqueue;
 
 use std::io::Write;
@@ -62,6 +64,8 @@ pub(crate) use requests::{MeteredTarget, PathLabels, Scope, COMPONENT};
 pub use requests::{RequestMeter, RequestMetrics};
 pub use traces::TraceMetrics;
 pub use watches::{WatchMetrics, WatchSeries};
+pub(crate) use webhooks::{AuthorizationCall, ConversionFailure};
+pub use webhooks::{AuthorizationWebhookMetrics, ConversionMetrics};
 pub use workqueue::{QueueMetrics, WorkqueueMetrics};
 
 /// Content type of the text format.
@@ -74,6 +78,10 @@ pub struct Metrics {
     pub requests: Arc<RequestMetrics>,
     /// Authentication and authorization.
     pub identity: Arc<IdentityMetrics>,
+    /// Calls of webhooks that authorize.
+    pub authorization_webhooks: Arc<AuthorizationWebhookMetrics>,
+    /// Conversions by webhooks.
+    pub conversions: Arc<ConversionMetrics>,
     /// Steps before the handlers of requests, and feature gates.
     pub filters: FilterMetrics,
     /// Durations and rejections of admission plugins and webhooks.
@@ -109,6 +117,8 @@ impl Metrics {
         Ok(Metrics {
             requests: Arc::new(RequestMetrics::new(&registry)?),
             identity: Arc::new(IdentityMetrics::new(&registry)?),
+            authorization_webhooks: Arc::new(AuthorizationWebhookMetrics::new(&registry)?),
+            conversions: Arc::new(ConversionMetrics::new(&registry)?),
             filters: FilterMetrics::new(&registry)?,
             admission: AdmissionMetrics::new(&registry)?,
             watches: WatchMetrics::new(&registry)?,
@@ -239,6 +249,12 @@ mod tests {
         metrics.admission.mutating_policy(("a", "b"), "no_error", took);
         metrics.reloads.reloaded(ReloadedConfig::Authentication, true);
         metrics.reloads.reloaded(ReloadedConfig::Authorization, false);
+        for call in [AuthorizationCall::Success, AuthorizationCall::Timeout, AuthorizationCall::Error] {
+            metrics.authorization_webhooks.called("a.example.com", call, took);
+        }
+        metrics.authorization_webhooks.failed_open("a.example.com", AuthorizationCall::Error);
+        metrics.conversions.called(None, took);
+        metrics.conversions.converted("foos.example.com", ["v1", "v2"], true, took);
         metrics.api_services.set("v1.example.com", Some(false));
         metrics.api_services.became_unavailable("v1.example.com", "FailedDiscoveryCheck");
 
@@ -253,6 +269,6 @@ mod tests {
             assert!(served.starts_with("yes"), "{name}: {served}");
             on_occasion += usize::from(served.starts_with("yes, "));
         }
-        assert_eq!(on_occasion, 16, "every family on occasion that is registered here");
+        assert_eq!(on_occasion, 22, "every family on occasion that is registered here");
     }
 }

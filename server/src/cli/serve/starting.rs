@@ -301,10 +301,7 @@ impl Parts<'_> {
             stopping,
         } = self;
         let Addresses { services, resolver, advertised, issuer } = addresses;
-        let metrics = Metrics::new()?;
-        for (name, stage, is_on) in options.gates.states(&gates) {
-            metrics.filters.set_feature(name, stage, is_on);
-        }
+        let metrics = metrics_with_gates(options, &gates)?;
         let (flow_control, levels) = FlowControl::new(&options.flow_control, metrics.registry())?;
         let remote_waits = RemoteWaits::default();
         let encryption = Encryption::start(&encryption_options(options, dir)?, &remote_waits).await?;
@@ -320,7 +317,7 @@ impl Parts<'_> {
         )?;
         let source = checkpoint_source(options, (dir, pki), replica, &store)?;
         let authorizer = Authorizer::new(&options.authorization, store.clone(), &gates)?
-            .with_metrics(metrics.identity.clone());
+            .with_metrics(metrics.identity.clone(), metrics.authorization_webhooks.clone());
         let server = Arc::new(Server {
             replica: source.clone().map(|source| source as Arc<dyn ReplicaInfo>),
             authorizer: Arc::new(authorizer),
@@ -337,6 +334,7 @@ impl Parts<'_> {
                     store: store.clone(),
                     webhooks: Arc::new(Webhooks::new(resolver, &limits)),
                     remote_waits,
+                    metrics: metrics.conversions.clone(),
                 },
                 header_index: Arc::new(HeaderIndex::default()),
             }),
@@ -371,6 +369,15 @@ impl Parts<'_> {
         });
         Ok(Built { server, source, plugins, advertised, levels })
     }
+}
+
+/// Metrics, which show the states of the feature gates.
+fn metrics_with_gates(options: &ServeOptions, gates: &FeatureGates) -> Result<Metrics, ServeError> {
+    let metrics = Metrics::new()?;
+    for (name, stage, is_on) in options.gates.states(gates) {
+        metrics.filters.set_feature(name, stage, is_on);
+    }
+    Ok(metrics)
 }
 
 /// What hands out checkpoints of a replica.

@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use plinth_codec::selector::Requirement;
 
 use super::{Attributes, Decision, Reason, Selectors, Target, Verdict};
+use crate::egress::client::CallError;
 use crate::egress::{AnswerCache, Service};
+use crate::metrics::{AuthorizationCall, AuthorizationWebhookMetrics};
 use conditions::Conditions;
 use review::AccessReviewStatus;
 
@@ -38,6 +41,13 @@ pub(crate) struct WebhookSettings {
     pub on_error: Verdict,
 }
 
+/// Where the calls of a webhook are counted, and the name that its configuration has.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    pub metrics: &'a AuthorizationWebhookMetrics,
+    pub name: &'a str,
+}
+
 /// A webhook, and what it answered lately.
 pub(crate) struct WebhookAuthorizer {
     service: Service,
@@ -59,7 +69,11 @@ impl WebhookAuthorizer {
     }
 
     /// Decides from the cache or by calling the webhook, if its conditions match.
-    pub(crate) async fn authorize(&self, attributes: &Attributes<'_>) -> Decision {
+    pub(crate) async fn authorize(
+        &self,
+        attributes: &Attributes<'_>,
+        counted: Option<Counted<'_>>,
+    ) -> Decision {
         match self.conditions.matches(attributes) {
             Ok(true) => {}
             Ok(false) => return Decision::no_opinion(String::new()),
@@ -70,7 +84,7 @@ impl WebhookAuthorizer {
         let body: Bytes = review::encode(self.settings.version, attributes).into();
         let answer = match self.cache.get(&body) {
             Some(answer) => answer,
-            None => match self.call(&body).await {
+            None => match self.call(&body, counted).await {
                 Ok(answer) => {
                     let answer = Arc::new(answer);
                     let ttl = match answer.allowed {
@@ -102,9 +116,26 @@ impl WebhookAuthorizer {
         Decision { verdict, reason: Reason::Text(answer.reason.clone().into()), error }
     }
 
-    async fn call(&self, body: &Bytes) -> Result<AccessReviewStatus, String> {
-        let answer = self.service.post_with_retries(body.clone()).await.map_err(|error| error.to_string())?;
-        review::decode(&answer, self.settings.version).map_err(|error| error.to_string())
+    async fn call(&self, body: &Bytes, counted: Option<Counted<'_>>) -> Result<AccessReviewStatus, String> {
+        let decode = |answer: &Bytes| review::decode(answer, self.settings.version);
+        let kind = |outcome: &Result<Bytes, CallError>| match outcome {
+            Ok(answer) if decode(answer).is_ok() => AuthorizationCall::Success,
+            Err(CallError::Timeout) => AuthorizationCall::Timeout,
+            Ok(_) | Err(_) => AuthorizationCall::Error,
+        };
+        let last = Mutex::new(AuthorizationCall::Error);
+        let answer = self.service.post_observed(body.clone(), |outcome, took| {
+            let Some(Counted { metrics, name }) = counted else { return };
+            let kind = kind(outcome);
+            metrics.called(name, kind, took);
+            *last.lock() = kind;
+        });
+        let answer = answer.await.map_err(|error| error.to_string());
+        let decoded = answer.and_then(|answer| decode(&answer).map_err(|error| error.to_string()));
+        if let (Err(_), Verdict::NoOpinion, Some(counted)) = (&decoded, self.settings.on_error, counted) {
+            counted.metrics.failed_open(counted.name, *last.lock());
+        }
+        decoded
     }
 }
 

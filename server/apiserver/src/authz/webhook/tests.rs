@@ -97,7 +97,7 @@ async fn answers_by_table() {
     ];
     for (name, verdict, reason, fails) in rows {
         let user = User::new(name, &["g"]);
-        let decision = webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
+        let decision = webhook.authorize(&Attributes::resource(&user, "get", PODS), None).await;
         let found = (decision.verdict, decision.reason.to_string(), decision.error.is_some());
         assert_eq!(found, (verdict, reason.to_owned(), fails), "{name}");
     }
@@ -106,14 +106,14 @@ async fn answers_by_table() {
     for (name, asked) in [("yes", 0), ("no", 1)] {
         let before = service.asked.load(Ordering::SeqCst);
         let user = User::new(name, &["g"]);
-        webhook.authorize(&Attributes::resource(&user, "get", PODS)).await;
+        webhook.authorize(&Attributes::resource(&user, "get", PODS), None).await;
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name}");
     }
     // `failurePolicy: Deny` denies.
     let closed =
         WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
     let user = User::new("whoever", &[]);
-    let decision = closed.authorize(&Attributes::resource(&user, "get", PODS)).await;
+    let decision = closed.authorize(&Attributes::resource(&user, "get", PODS), None).await;
     assert_eq!(decision.verdict, Verdict::Deny);
 }
 
@@ -132,18 +132,18 @@ async fn conditions_decide_whether_the_service_is_called() {
     for (name, verb, asked, verdict) in rows {
         let before = service.asked.load(Ordering::SeqCst);
         let user = User::new(name, &[]);
-        let decision = webhook.authorize(&Attributes::resource(&user, verb, PODS)).await;
+        let decision = webhook.authorize(&Attributes::resource(&user, verb, PODS), None).await;
         assert_eq!((decision.verdict, decision.error), (verdict, None), "{name} {verb}");
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{name} {verb}");
     }
     // A condition that cannot be evaluated is a failure of the webhook.
     let user = User::new("yes", &[]);
-    let decision = webhook.authorize(&Attributes::path(&user, "get", "/x")).await;
+    let decision = webhook.authorize(&Attributes::path(&user, "get", "/x"), None).await;
     assert_eq!(decision.verdict, Verdict::NoOpinion);
     assert!(decision.error.is_some_and(|why| why.contains("no such key: resourceAttributes")));
     let closed =
         WebhookAuthorizer { settings: WebhookSettings { on_error: Verdict::Deny, ..settings() }, ..webhook };
-    assert_eq!(closed.authorize(&Attributes::path(&user, "get", "/x")).await.verdict, Verdict::Deny);
+    assert_eq!(closed.authorize(&Attributes::path(&user, "get", "/x"), None).await.verdict, Verdict::Deny);
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn the_question_says_everything() {
     user.extra.insert("scopes".into(), vec!["a".into()]);
     let selectors = Selectors::of_query("fieldSelector=spec.nodeName%3Dn1&labelSelector=app%20in%20(a,b),!c");
     let target = ResourceTarget { selectors: selectors.as_ref(), ..PODS };
-    webhook.authorize(&Attributes::resource(&user, "list", target)).await;
+    webhook.authorize(&Attributes::resource(&user, "list", target), None).await;
     let asked = json::parse(&service.last.lock()).unwrap();
     let expected = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","metadata":{},"spec":{"user":"yes","uid":"u-1","groups":["g","h"],"extra":{"scopes":["a"]},
         "resourceAttributes":{"namespace":"a","verb":"list","version":"v1","resource":"pods",
@@ -186,7 +186,7 @@ async fn answers_about_long_selectors_are_not_kept() {
         assert!(selectors.is_some(), "it is valid");
         for _ in 0..2 {
             let target = ResourceTarget { selectors: selectors.as_ref(), ..PODS };
-            webhook.authorize(&Attributes::resource(&user, "list", target)).await;
+            webhook.authorize(&Attributes::resource(&user, "list", target), None).await;
         }
         assert_eq!(service.asked.load(Ordering::SeqCst) - before, asked, "{selector:.30}");
     }
