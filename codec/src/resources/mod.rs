@@ -84,7 +84,7 @@ mod tests {
         assert!(!known.is_on_by_default("networking.k8s.io", "v1beta1"));
         assert_eq!(
             known.gates().collect::<std::collections::BTreeSet<_>>(),
-            ["ClusterTrustBundle", "StorageVersionMigrator"].into()
+            ["ClusterTrustBundle", "PodCertificateRequest", "StorageVersionMigrator"].into()
         );
         let without = table.selected(|r| r.group != "apps" && r.plural != "horizontalpodautoscalers");
         assert!(!without.groups.iter().any(|g| g.name == "apps" || g.name == "autoscaling"));

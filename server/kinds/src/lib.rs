@@ -14,7 +14,7 @@
 //! | the part of an object that a check reads and reports errors of | `checks::part` |
 //! | pod templates: containers, volumes, affinity, security contexts | `pod_template` |
 //! | claims on volumes, `status.loadBalancer` | `volume_claim`, `load_balancer_status` |
-//! | how objects are deleted; fields by dotted paths | `deletion`, `path` |
+//! | how objects are deleted; fields by dotted paths; fields of feature gates | `deletion`, `path`, `gated_fields` |
 //!
 //! ```
 //! use plinth_codec::tree;
@@ -45,6 +45,7 @@ mod deletion;
 mod discovery;
 mod events;
 mod flowcontrol;
+mod gated_fields;
 mod load_balancer_status;
 mod networking;
 mod node;
@@ -67,6 +68,7 @@ pub use admissionregistration::environment::environment as policy_environment;
 pub use apiextensions::custom_resource_definition;
 pub use autoscaling::scale;
 pub use certificates::certificate_signing_request;
+pub use checks::comparison::same;
 pub use checks::quantities;
 pub use core::pod::conditions::set_condition as set_pod_condition;
 pub use core::pod::qos::quality_of_service;

@@ -52,6 +52,7 @@ pub(crate) static ROWS: &[Row] = &[
     ("batch", "jobs", &batch::job::STRATEGY),
     ("certificates.k8s.io", "certificatesigningrequests", &certificates::certificate_signing_request::STRATEGY),
     ("certificates.k8s.io", "clustertrustbundles", &certificates::cluster_trust_bundle::STRATEGY),
+    ("certificates.k8s.io", "podcertificaterequests", &certificates::pod_certificate_request::STRATEGY),
     ("coordination.k8s.io", "leasecandidates", &coordination::lease_candidate::STRATEGY),
     ("coordination.k8s.io", "leases", &coordination::lease::STRATEGY),
     ("discovery.k8s.io", "endpointslices", &discovery::endpoint_slice::STRATEGY),

@@ -13,6 +13,7 @@ use plinth_codec::Value;
 use crate::checks::{immutable, Check, ErrorList, Part};
 use crate::defaults::{self, DefaultRule};
 use crate::deletion::{self, Deletion};
+use crate::gated_fields::GatedFields;
 
 /// What most statuses that a controller writes keep of the metadata (`rest.ResetObjectMetaForStatus`).
 pub(crate) const STATUS_KEEPS_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
@@ -116,6 +117,8 @@ pub struct Strategy {
     pub record_requester: fn(&mut Value, &User),
     /// Resets fields that a client may not change; `new` and `old` are in the storage version.
     pub prepare_for_update: fn(new: &mut Value, old: &Value),
+    /// Fields that are dropped from what is written while their feature gate is off.
+    pub gated_fields: &'static [GatedFields],
     /// Checks of every object.
     pub(crate) checks: &'static [Check],
     /// Whether an update leaves everything unchanged that the checks read, so that they can be skipped. By
@@ -235,6 +238,7 @@ pub const BASE: Strategy = Strategy {
     prepare_for_create: |_| {},
     record_requester: |_, _| {},
     prepare_for_update: |_, _| {},
+    gated_fields: &[],
     checks: &[],
     is_unchanged_since_validation: |_, _| false,
     create_checks: &[],
@@ -285,6 +289,12 @@ impl Strategy {
     fn validate_object(&self, object: &Part<'_>) {
         object.check(self.checks);
         (self.validate)(object);
+    }
+
+    /// Drops fields whose feature gate is off, unless the stored object uses them.
+    pub fn drop_disabled(&self, new: &mut Value, old: Option<&Value>, is_on: impl Fn(&str) -> bool) {
+        let off = self.gated_fields.iter().filter(|fields| !is_on(fields.gate));
+        off.for_each(|fields| fields.drop(new, old));
     }
 
     /// Errors of an updated object; empty where nothing changed that its checks read.

@@ -10,6 +10,7 @@
 //! | signatures of requests | `signature` |
 //! | a certificate authority | `authority` |
 //! | the built-in signers and their rules | `signers` |
+//! | keys of pods, with proof of possession | `subject_key` |
 //! | JSON web tokens, and their keys | `jwt` |
 //! | tokens with which replicas join | `join_token` |
 //! | private keys in PKCS#8 | `pkcs8` |
@@ -42,6 +43,7 @@ mod pkcs8;
 mod request;
 mod signature;
 mod signers;
+mod subject_key;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -74,3 +76,4 @@ pub use signers::{
     allowed_usages, certificate_uses, kubelet_client_error, Signer, CLIENT_SIGNER, KUBELET_CLIENT_SIGNER,
     KUBELET_SERVING_SIGNER, LEGACY_UNKNOWN_SIGNER, SIGNERS,
 };
+pub use subject_key::{SubjectKey, SubjectKeyError};

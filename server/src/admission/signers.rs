@@ -1,14 +1,14 @@
 //! `CertificateApproval`, `CertificateSigning`, `ClusterTrustBundleAttest`: approving, signing and attesting
 //! for a signer require authorization for that signer.
 //!
-//! Upstream: kubernetes `plugin/pkg/admission/certificates` and `pkg/certauthorization`.
+//! Upstream: kubernetes `plugin/pkg/admission/certificates`.
 
 use plinth_codec::Value;
 
 use super::call::Call;
 use plinth_api::ApiError;
 use plinth_apiserver::authz::rbac::escalation;
-use plinth_apiserver::authz::{Attributes, ResourceTarget};
+use plinth_apiserver::authz::signers::may_act_for_signer;
 use plinth_apiserver::context::Operation;
 
 /// Approving and denying a request requires the verb `approve`.
@@ -53,19 +53,8 @@ async fn require(
     signer: &str,
     why: impl Fn() -> String + Send,
 ) -> Result<(), ApiError> {
-    let all = format!("{}/*", signer.split('/').next().unwrap_or_default());
-    for name in [signer, &all] {
-        let target = ResourceTarget {
-            group: "certificates.k8s.io",
-            version: "*",
-            resource: "signers",
-            name,
-            ..ResourceTarget::default()
-        };
-        let question = Attributes::resource(&call.cx.user, verb, target);
-        if call.cx.server.authorizer.authorize(&question).await.allowed() {
-            return Ok(());
-        }
+    if may_act_for_signer(&call.cx.server.authorizer, &call.cx.user, verb, signer).await {
+        return Ok(());
     }
     Err(call.forbidden(object, &why()))
 }

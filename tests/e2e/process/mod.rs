@@ -10,6 +10,7 @@ mod gated_kinds;
 mod history;
 mod messages;
 mod outputs;
+mod pod_certificates;
 mod private_files;
 mod readme;
 mod replica_failures;

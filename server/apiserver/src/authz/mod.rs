@@ -23,6 +23,7 @@ pub mod decision;
 pub mod node;
 pub mod options;
 pub mod rbac;
+pub mod signers;
 pub mod simple;
 pub mod webhook;
 

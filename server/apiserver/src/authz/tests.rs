@@ -17,15 +17,15 @@ impl std::ops::Deref for Chain {
 }
 
 pub(super) fn chain(modes: &[Mode]) -> Chain {
+    gated_chain(modes, &FeatureGates::default())
+}
+
+pub(super) fn gated_chain(modes: &[Mode], gates: &FeatureGates) -> Chain {
     let dir = tempfile::tempdir().unwrap();
     let engine = plinth_engine::Engine::open(plinth_engine::Options::new(dir.path())).unwrap();
     let store = Store::new(engine, Default::default());
     let options = AuthorizationOptions { authorization_mode: modes.to_vec(), ..Default::default() };
-    Chain {
-        authorizer: Authorizer::new(&options, store.clone(), &FeatureGates::default()).unwrap(),
-        store,
-        _dir: dir,
-    }
+    Chain { authorizer: Authorizer::new(&options, store.clone(), gates).unwrap(), store, _dir: dir }
 }
 
 impl Chain {

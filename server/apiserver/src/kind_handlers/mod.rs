@@ -7,6 +7,7 @@
 //! | `device_claims` | claims of devices: administrators' access, and parts of the status that belong to schedulers and drivers |
 //! | `binding`, `eviction`, `connect` | Pods (and what Nodes and Services proxy to) |
 //! | `service_account_tokens` | TokenRequest and TokenReview |
+//! | `pod_certificates` | requests for certificates of pods: who signs them |
 //! | `join_tokens` | Secrets that let replicas join: who may write them |
 //! | `access_reviews`, `virtual_resources` | reviews, component statuses |
 
@@ -17,6 +18,7 @@ mod connect;
 mod device_claims;
 mod eviction;
 mod join_tokens;
+mod pod_certificates;
 pub mod service;
 mod service_account_tokens;
 mod virtual_resources;
@@ -100,6 +102,11 @@ static HANDLERS: &[(&str, &str, KindHandler)] = &[
     ("authorization.k8s.io", "selfsubjectaccessreviews", UNSTORED_REVIEW),
     ("authorization.k8s.io", "selfsubjectrulesreviews", UNSTORED_REVIEW),
     ("authorization.k8s.io", "subjectaccessreviews", UNSTORED_REVIEW),
+    (
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        KindHandler { check_permissions: Some(pod_certificates::check_signer), ..KindHandler::NONE },
+    ),
     (rbac::GROUP, "clusterrolebindings", ROLE),
     (rbac::GROUP, "clusterroles", ROLE),
     (rbac::GROUP, "rolebindings", ROLE),
@@ -132,7 +139,7 @@ mod tests {
 
     #[test]
     fn every_row_names_a_resource_and_its_subresources() {
-        let known = &plinth_codec::resources::builtin().resources;
+        let known = &plinth_codec::resources::known().table.resources;
         for (group, plural, handler) in HANDLERS {
             let row = known.iter().find(|r| r.group == *group && r.plural == *plural);
             let row = row.unwrap_or_else(|| panic!("{group} {plural}"));
@@ -144,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_subresource_of_another_kind_has_a_handler() {
-        for row in &plinth_codec::resources::builtin().resources {
+        for row in &plinth_codec::resources::known().table.resources {
             let handler =
                 HANDLERS.iter().find(|(group, plural, _)| row.group == *group && row.plural == *plural);
             for subresource in row.subresources.iter().filter(|s| s.gvk != row.gvk() && s.name != "scale") {

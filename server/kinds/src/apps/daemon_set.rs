@@ -9,6 +9,7 @@ use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
+use crate::gated_fields;
 use crate::path::at;
 use crate::pod_template::controller::{self, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
@@ -21,6 +22,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     prepare_for_create,
     prepare_for_update,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     immutable: &["spec.selector"],
     warnings,

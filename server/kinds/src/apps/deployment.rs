@@ -9,6 +9,7 @@ use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field, When};
 use crate::defaults::Literal::{Int, Str};
+use crate::gated_fields;
 use crate::pod_template::controller::{self, replica_counts, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings;
@@ -17,6 +18,7 @@ use crate::strategy::{Generation, Strategy, BASE};
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::ChangesAndAnnotations,
     defaults: DEFAULTS,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     immutable: &["spec.selector"],
     warnings: warnings::template_warnings,

@@ -7,6 +7,7 @@ use crate::checks::Check::{self, AtLeast, By};
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::Int;
+use crate::gated_fields;
 use crate::pod_template::controller::{selector, template_always, REPLICAS_STATUS_CHECKS};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings;
@@ -15,6 +16,7 @@ use crate::strategy::{Generation, Strategy, BASE};
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     defaults: DEFAULTS,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     immutable: &["spec.selector"],
     warnings: warnings::template_warnings,

@@ -10,6 +10,7 @@ use crate::columns;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach, IfPresent, When};
 use crate::defaults::Literal::{EmptyObject, Int, Str};
+use crate::gated_fields;
 use crate::path::{at, int_or_zero, list};
 use crate::pod_template::controller::{self, replica_counts, selector, template_always};
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
@@ -24,6 +25,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     defaults: DEFAULTS,
     prepare_for_create,
     prepare_for_update,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     validate_create,
     warnings,

@@ -9,6 +9,7 @@ use crate::checks::Part;
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure, Field};
 use crate::defaults::Literal::{Bool, Int, Str};
+use crate::gated_fields;
 use crate::path::{at, flag, text};
 use crate::strategy::{Generation, Strategy, BASE};
 use crate::warnings::{is_same_generation, warn_pod_name, Warnings};
@@ -16,6 +17,7 @@ use crate::warnings::{is_same_generation, warn_pod_name, Warnings};
 pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     defaults: DEFAULTS,
+    gated_fields: &gated_fields::of_pods(&["spec", "jobTemplate", "spec", "template", "spec"]),
     checks: CHECKS,
     validate_create,
     warnings,

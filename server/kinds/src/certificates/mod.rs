@@ -2,4 +2,7 @@
 
 pub mod certificate_signing_request;
 pub(crate) mod cluster_trust_bundle;
-mod signer_name;
+mod issued_certificate;
+pub(crate) mod pod_certificate_request;
+mod requested_key;
+pub(crate) mod signer_name;

@@ -26,3 +26,9 @@ pub(crate) fn signer_name(signer: &Part<'_>) {
     }
     labels(path, names::dns1123_subdomain_errors);
 }
+
+/// Whether the signer is one of Kubernetes' own.
+pub(crate) fn is_kubernetes_signer(name: &str) -> bool {
+    let domain = name.split('/').next().unwrap_or_default();
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
+}

@@ -31,7 +31,7 @@ fn parent_mut<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map> {
 }
 
 /// Whether two values are equal, where null, empty and absent members count as equal.
-pub(crate) fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
+pub fn same(a: Option<&Value>, b: Option<&Value>) -> bool {
     fn empty(value: Option<&Value>) -> bool {
         match value {
             None | Some(Value::Null) => true,

@@ -3,6 +3,32 @@
 use plinth_api::{Cause, FieldPath};
 use plinth_codec::names;
 
+use super::part::Part;
+
+/// Validates what a pod adds to its request for the signer (kubernetes `pkg/apis/core/validation`,
+/// `ValidateUserAnnotations`).
+pub(crate) fn user_annotations(holder: &Part<'_>, field: &str) {
+    const MAX_SIZE: usize = 256 << 10;
+    let mut size = 0;
+    for (key, value) in holder.members(field) {
+        size += key.len() + value.as_str().unwrap_or_default().len();
+        domain_prefixed_key(holder, field, &key.to_lowercase());
+    }
+    if size > MAX_SIZE {
+        holder.push(Cause::too_long(holder.path(field), MAX_SIZE));
+    }
+}
+
+fn domain_prefixed_key(holder: &Part<'_>, field: &str, key: &str) {
+    let errors = names::qualified_name_errors(key);
+    if key.is_empty() {
+        holder.required(field, "");
+    } else if errors.is_empty() && !key.contains('/') {
+        holder.invalid(field, key, "must be a domain-prefixed key (such as \"acme.io/foo\")");
+    }
+    errors.iter().filter(|_| !key.is_empty()).for_each(|why| holder.invalid(field, key, why));
+}
+
 /// Validates a domain-prefixed path, such as `acme.io/foo`.
 pub(crate) fn domain_prefixed_path(given: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
     const FORM: &str = "must be a domain-prefixed path (such as \"acme.io/foo\")";

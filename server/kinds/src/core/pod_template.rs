@@ -6,6 +6,7 @@ use plinth_codec::Value;
 use crate::checks::Check::{self, Always};
 use crate::columns;
 use crate::defaults::DefaultRule::{self, Ensure};
+use crate::gated_fields;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
 use crate::pod_template::warnings::warn_template;
 use crate::pod_template::TEMPLATE_CHECKS;
@@ -16,6 +17,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     returns_deleted_object: true,
     defaults: DEFAULTS,
+    gated_fields: &gated_fields::of_pods(&["template", "spec"]),
     checks: CHECKS,
     warnings,
     columns: COLUMNS,

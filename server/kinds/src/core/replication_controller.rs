@@ -10,6 +10,7 @@ use crate::columns;
 use crate::defaults::DefaultRule::{self, Computed, Field, IfPresent};
 use crate::defaults::Literal::Int;
 use crate::defaults::{self, is_empty_map};
+use crate::gated_fields;
 use crate::pod_template::controller::{
     labels_do_not_match, restarts_always, template, REPLICAS_STATUS_CHECKS,
 };
@@ -21,6 +22,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     generation: Generation::Changes,
     orphans_by_default: true,
     defaults: DEFAULTS,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     warnings: warnings::template_warnings,
     status_checks: REPLICAS_STATUS_CHECKS,

@@ -4,7 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use plinth_codec::{names, Value};
 
-use crate::checks::qualified_names::csi_driver_name;
+use crate::certificates::pod_certificate_request::{
+    MAX_EXPIRATION, MAX_KUBERNETES_EXPIRATION, MIN_EXPIRATION,
+};
+use crate::certificates::signer_name::{is_kubernetes_signer, signer_name};
+use crate::checks::qualified_names::{csi_driver_name, user_annotations};
 use crate::checks::Check::{
     self, Always, AtMostOne, By, Each, Enum, In, Is, MustBe, Range, Required, RequiredText, Set, Within,
 };
@@ -301,8 +305,7 @@ fn azure_uri(source: &Part<'_>) {
     }
 }
 
-/// Validates the sources of a projected volume. Upstream drops sources whose feature gates are off
-/// (`clusterTrustBundle`, `podCertificate`).
+/// Validates the sources of a projected volume.
 fn projections(projected: &Part<'_>) {
     let mut paths = HashSet::new();
     // Reports paths that more than one source writes.
@@ -323,8 +326,11 @@ fn projections(projected: &Part<'_>) {
         if let Some(token) = source.get("serviceAccountToken") {
             account_token(&token, projected);
         }
+        if let Some(certificate) = source.get("podCertificate") {
+            pod_certificate(&certificate, &mut once);
+        }
         source.check(&[AtMostOne(
-            &["secret", "configMap", "downwardAPI", "serviceAccountToken"],
+            &["secret", "configMap", "downwardAPI", "serviceAccountToken", "podCertificate"],
             PartError::Forbidden("may not specify more than 1 volume type per source"),
         )]);
     }
@@ -336,6 +342,35 @@ fn account_token(token: &Part<'_>, volume: &Part<'_>) {
     match token.text("path") {
         "" => volume.required("path", ""),
         given => volume.apply_to("path", given, file_path),
+    }
+}
+
+/// Validates a certificate that the kubelet requests; its paths are those of the volume, too.
+fn pod_certificate(certificate: &Part<'_>, once: &mut impl FnMut(&str, &str)) {
+    const KEY_TYPES: &[&str] = &["RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"];
+    const PATHS: &[&str] = &["credentialBundlePath", "keyPath", "certificateChainPath"];
+    const EXPIRATION: &str = "maxExpirationSeconds";
+    let signer = certificate.text("signerName");
+    signer_name(&certificate.field("signerName"));
+    user_annotations(certificate, "userAnnotations");
+    certificate.one_of("keyType", KEY_TYPES);
+    certificate.in_range(EXPIRATION, MIN_EXPIRATION, i64::MAX, || {
+        format!("if provided, maxExpirationSeconds must be >= {MIN_EXPIRATION}").into()
+    });
+    let most = if is_kubernetes_signer(signer) { MAX_KUBERNETES_EXPIRATION } else { MAX_EXPIRATION };
+    certificate.in_range(EXPIRATION, i64::MIN, most, || {
+        format!("if provided, maxExpirationSeconds must be <= {most}").into()
+    });
+    for key in PATHS {
+        let path = certificate.text(key);
+        if !path.is_empty() {
+            certificate.apply(key, file_path);
+            once(path, path);
+        }
+    }
+    if PATHS.iter().all(|key| certificate.text(key).is_empty()) {
+        certificate
+            .required("", "specify at least one of credentialBundlePath, keyPath, and certificateChainPath");
     }
 }
 

@@ -300,6 +300,11 @@ const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
         "server/kinds/src/certificates/certificate_signing_request.rs",
     ),
     ("certificates.k8s.io", "clustertrustbundles", "server/kinds/src/certificates/cluster_trust_bundle.rs"),
+    (
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        "server/kinds/src/certificates/pod_certificate_request.rs",
+    ),
     ("coordination.k8s.io", "leasecandidates", "server/kinds/src/coordination/lease_candidate.rs"),
     ("coordination.k8s.io", "leases", "server/kinds/src/tests/rules.rs"),
     ("events.k8s.io", "events", "server/kinds/src/events/event.rs"),

@@ -146,6 +146,7 @@ fn stored_fields_keep_their_order() {
         ("batch", "jobs", "status.successful"),
         ("certificates.k8s.io", "certificatesigningrequests", "spec.signerName"),
         ("certificates.k8s.io", "clustertrustbundles", "spec.signerName"),
+        ("certificates.k8s.io", "podcertificaterequests", "spec.signerName spec.podName spec.nodeName"),
         ("coordination.k8s.io", "leasecandidates", "spec.leaseName"),
         ("resource.k8s.io", "resourceslices", "spec.nodeName spec.driver"),
     ];

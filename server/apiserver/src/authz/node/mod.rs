@@ -73,7 +73,7 @@ impl NodeAuthorizer {
             return Decision::no_opinion(format!("unknown node for user {:?}", attributes.user.name));
         }
         let Target::Resource(target) = attributes.target else { return self.by_rules(attributes) };
-        match decide(node, attributes, &target) {
+        match decide(node, attributes, &target, &self.gates) {
             Outcome::Decided(decision) => decision,
             Outcome::ByRules => self.by_rules(attributes),
             Outcome::NeedsGraph(_) if target.name.is_empty() => Decision::no_opinion("No Object name found"),
@@ -93,7 +93,12 @@ fn unrelated(node: &str) -> Decision {
     Decision::no_opinion(format!("no relationship found between node '{node}' and this object"))
 }
 
-fn decide(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) -> Outcome {
+fn decide(
+    node: &str,
+    attributes: &Attributes<'_>,
+    target: &ResourceTarget<'_>,
+    gates: &FeatureGates,
+) -> Outcome {
     let verb = attributes.verb;
     let no = |reason: &'static str| Outcome::Decided(Decision::no_opinion(reason));
     let get = |object: NodeObject| match verb {
@@ -134,7 +139,10 @@ fn decide(node: &str, attributes: &Attributes<'_>, target: &ResourceTarget<'_>) 
         ("resource.k8s.io", "resourceslices") => slice(node, verb, target),
         ("", "nodes") => Outcome::Decided(own_node(node, verb, target)),
         ("", "pods") => pod(node, verb, target),
-        ("certificates.k8s.io", "podcertificaterequests") => certificate_request(node, verb, target),
+        ("certificates.k8s.io", "podcertificaterequests") => match gates.is_on("PodCertificateRequest") {
+            true => certificate_request(node, verb, target),
+            false => Outcome::Decided(Decision::NO_OPINION),
+        },
         _ => Outcome::ByRules,
     }
 }

@@ -1,11 +1,12 @@
 use super::*;
-use crate::authz::tests::{chain, Chain};
+use crate::authz::tests::{chain, gated_chain, Chain};
 use crate::authz::{Mode, Selectors};
 
 /// Node `n1` runs `a/web`, which references one of everything; node `n2` runs `a/other`, which references
 /// nothing; `a/waiting` is not bound to a node; `a/mirror` is a mirror pod of `n1` that references a Secret.
 fn world() -> Chain {
-    let chain = chain(&[Mode::Node]);
+    let gates = FeatureGates::from_iter(["PodCertificateRequest"]);
+    let chain = gated_chain(&[Mode::Node], &gates);
     chain.put("", "pods", r#"{"metadata":{"name":"web","namespace":"a"},"spec":{"nodeName":"n1","serviceAccountName":"runner",
         "imagePullSecrets":[{"name":"pull"}],
         "initContainers":[{"name":"i","env":[{"name":"X","valueFrom":{"secretKeyRef":{"name":"env-secret","key":"k"}}},{"name":"Y","valueFrom":{"configMapKeyRef":{"name":"env-config","key":"k"}}}]}],
@@ -242,4 +243,13 @@ async fn who_is_a_node() {
     assert!(!ask(User::new("n1", &["system:nodes"])).await.allowed());
     let nameless = ask(User::new("system:node:", &["system:nodes"])).await;
     assert_eq!(nameless.reason.to_string(), "unknown node for user \"system:node:\"");
+}
+
+#[tokio::test]
+async fn certificate_requests_have_a_gate() {
+    let (gated, ungated) = (world(), chain(&[Mode::Node]));
+    const REQUESTS: &str = "certificates.k8s.io/podcertificaterequests a/-";
+    assert!(decide(&gated, "n1", "create", REQUESTS, None).await.allowed());
+    let refused = decide(&ungated, "n1", "create", REQUESTS, None).await;
+    assert_eq!((refused.allowed(), refused.reason.to_string().as_str()), (false, ""));
 }

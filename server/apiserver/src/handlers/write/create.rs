@@ -125,6 +125,7 @@ async fn create_once(
     cx.kind_handler.check_grant(Write { cx, new: &tree, old: None }).await?;
     prepare_metadata_create(&cx.resource, &mut tree, &moment)?;
     (strategy.prepare_for_create)(&mut tree);
+    strategy.drop_disabled(&mut tree, None, |gate| cx.server.gates.is_on(gate));
     (strategy.record_requester)(&mut tree, &cx.user);
     let allocated = cx.kind_handler.allocate(cx, None, &mut tree).await?;
     validate_new(cx, &tree).await?;

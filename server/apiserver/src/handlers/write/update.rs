@@ -210,6 +210,7 @@ fn prepare(cx: &Context, new: &mut Value, old: &Value) {
         }
         None => (strategy.prepare_for_update)(new, old),
     }
+    strategy.drop_disabled(new, Some(old), |gate| cx.server.gates.is_on(gate));
     managed_fields::keep_times(old, new);
 }
 

@@ -18,6 +18,7 @@ use crate::checks::Part;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, ForEach};
 use crate::defaults::Literal::{Bool, Str};
 use crate::defaults::{self, is_empty_map};
+use crate::gated_fields;
 use crate::path::{int, int_or_zero, text};
 use crate::pod_template::controller::labels_do_not_match;
 use crate::pod_template::defaults::TEMPLATE_DEFAULTS;
@@ -31,6 +32,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     orphans_by_default: true,
     defaults: DEFAULTS,
     prepare_for_create,
+    gated_fields: &gated_fields::of_pods(gated_fields::TEMPLATE),
     checks: CHECKS,
     warnings,
     validate_update,

@@ -23,6 +23,7 @@ use crate::core::pod::qos::quality_of_service;
 use crate::defaults;
 use crate::defaults::DefaultRule::{self, Computed, Ensure, Field, IfPresent};
 use crate::defaults::Literal::Bool;
+use crate::gated_fields;
 use crate::pod_template::defaults::SPEC_DEFAULTS;
 use crate::pod_template::warnings::{warn_app_armor_of_pod, warn_pod};
 use crate::pod_template::{annotations, app_armor, container, validate_spec};
@@ -35,6 +36,7 @@ pub(crate) const STRATEGY: Strategy = Strategy {
     returns_deleted_object: true,
     defaults: DEFAULTS,
     prepare_for_create,
+    gated_fields: &gated_fields::of_pods(&["spec"]),
     checks: CHECKS,
     is_unchanged_since_validation: update::is_unchanged_since_validation,
     validate: ephemeral_containers::validate,
