@@ -84,7 +84,8 @@ mod tests {
         assert!(!known.is_on_by_default("networking.k8s.io", "v1beta1"));
         assert_eq!(
             known.gates().collect::<std::collections::BTreeSet<_>>(),
-            ["ClusterTrustBundle", "PodCertificateRequest", "StorageVersionMigrator"].into()
+            ["ClusterTrustBundle", "GenericWorkload", "PodCertificateRequest", "StorageVersionMigrator"]
+                .into()
         );
         let without = table.selected(|r| r.group != "apps" && r.plural != "horizontalpodautoscalers");
         assert!(!without.groups.iter().any(|g| g.name == "apps" || g.name == "autoscaling"));

@@ -33,8 +33,16 @@ impl GatedFields {
     }
 }
 
+/// Removes a field that the stored part does not have.
+pub(crate) fn drop_field(new: &mut Value, old: Option<&Value>, field: &str) {
+    let is_used = old.and_then(|old| old.get(field)).is_some_and(|value| !value.is_null());
+    if let Some(new) = new.as_object_mut().filter(|_| !is_used) {
+        new.remove(field);
+    }
+}
+
 /// Those of the pod spec at a path.
-pub(crate) const fn of_pods(spec: &'static [&'static str]) -> [GatedFields; 2] {
+pub(crate) const fn of_pods(spec: &'static [&'static str]) -> [GatedFields; 3] {
     [
         GatedFields::new("ClusterTrustBundleProjection", spec, |new, old| {
             drop_projections(new, old, "clusterTrustBundle");
@@ -42,6 +50,7 @@ pub(crate) const fn of_pods(spec: &'static [&'static str]) -> [GatedFields; 2] {
         GatedFields::new("PodCertificateRequest", spec, |new, old| {
             drop_projections(new, old, "podCertificate");
         }),
+        GatedFields::new("GenericWorkload", spec, |new, old| drop_field(new, old, "schedulingGroup")),
     ]
 }
 
@@ -98,6 +107,12 @@ mod tests {
             assert_eq!(written(&new, Some(&new), false), new);
             assert_eq!(written(&new, None, true), new);
         }
+        let [plain, group] = [tree!({}), tree!({ "schedulingGroup": tree!({ "podGroupName": "g" }) })]
+            .map(|spec| tree!({ "spec": spec }));
+        assert_eq!(written(&group, None, false), plain);
+        assert_eq!(written(&group, Some(&plain), false), plain);
+        assert_eq!(written(&group, Some(&group), false), group);
+        assert_eq!(written(&group, None, true), group);
         let token = pod("serviceAccountToken");
         assert_eq!(written(&token, None, false), token);
     }

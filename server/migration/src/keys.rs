@@ -181,7 +181,7 @@ mod tests {
             "pods/a",
             "pods/a/b/c",
             "minions/a/b",
-            "workloads/ns/w",
+            "podsecuritypolicy/p",
             "pods//a",
             "minions/",
         ] {

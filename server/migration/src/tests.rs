@@ -236,7 +236,7 @@ fn what_cannot_be_taken_over_has_a_reason() {
     };
     let rows: [(&str, Option<Vec<u8>>, &str); 12] = [
         ("/registry/apiextensions.k8s.io/customresourcedefinitions/cars.a.example", json(DEFINITION), ""),
-        ("/registry/workloads/ns/w", json("{}"), "no API that this version serves keeps objects there"),
+        ("/registry/podsecuritypolicy/p", json("{}"), "no API that this version serves keeps objects there"),
         ("/registry/pods/n", pod("x", ""), "no API that this version serves keeps objects there"),
         ("/registry/pods/ns/other", pod("p", "ns"), "the value is the object ns/p"),
         ("/registry/pods/ns/p", pod("p", "ns"), ""),

@@ -3,7 +3,9 @@
 use std::ops::Deref;
 
 use parking_lot::Mutex;
+use plinth_api::ApiError;
 use plinth_apiserver::context::AdmissionRequest;
+use plinth_codec::Value;
 
 use super::converted::Conversions;
 use super::reinvocation::Reinvocation;
@@ -23,5 +25,26 @@ impl<'c> Deref for Call<'c> {
 
     fn deref(&self) -> &AdmissionRequest<'c> {
         self.request
+    }
+}
+
+impl Call<'_> {
+    /// Reads the object of a built-in kind that the write refers to; `None` for an empty name.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(super) async fn stored_object(
+        &self,
+        (group, version, plural): (&str, &str, &str),
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let Some(resource) = self.cx.registry.internal(group, version, plural) else { return Ok(None) };
+        let Some(form) = &resource.storage else { return Ok(None) };
+        let record = self.cx.stored(form, namespace, name).await?;
+        record.map(|record| plinth_storage::decode_object(resource, &record)).transpose()
     }
 }

@@ -74,6 +74,7 @@ pub mod options;
 mod owner_references;
 mod plugin_context;
 mod plugins;
+mod pod_groups;
 mod pod_node_selector;
 mod pod_resize;
 mod pod_security;

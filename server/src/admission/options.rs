@@ -42,8 +42,7 @@ impl Default for AdmissionOptions {
 
 /// Plugins of upstream that are accepted and have no function here: they allow everything, others of this
 /// table do the same, or they concern APIs that are not served.
-const NEEDLESS: &[&str] =
-    &["AlwaysAdmit", "JobValidation", "NamespaceExists", "PodGroupProtection", "PodGroupWorkloadExists"];
+const NEEDLESS: &[&str] = &["AlwaysAdmit", "JobValidation", "NamespaceExists"];
 /// Invalid admission flags.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the texts say it

@@ -8,7 +8,7 @@ use super::{
     always_deny, always_pull_images, anti_affinity, certificate_subject_restriction, default_ingress_class,
     default_toleration_seconds, deny_service_external_ips, event_rate_limit, extended_resource_toleration,
     image_policy, limit_ranger, namespace_auto_provision, namespace_lifecycle, node_restriction,
-    owner_references, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
+    owner_references, pod_groups, pod_node_selector, pod_resize, pod_security, pod_toleration_restriction,
     pod_topology_labels, policy, priority, resource_quota, runtime_class, service_account, signers, storage,
     taint_nodes_by_condition, webhook,
 };
@@ -43,6 +43,7 @@ const PODS: Handled = ("", "pods", "", &[Create]);
 const RESIZE: Handled = ("", "pods", "resize", &[Update]);
 const PODS_CHANGED: Handled = ("", "pods", "", &[Create, Update]);
 const EVERYTHING: &[Handled] = &[("*", "*", "*", &[Create, Update, Delete, Connect])];
+const POD_GROUPS: Handled = ("scheduling.k8s.io", "podgroups", "", &[Create]);
 const CLAIMS: Handled = ("", "persistentvolumeclaims", "", &[Create]);
 
 /// A function that does not wait.
@@ -254,6 +255,16 @@ pub static PLUGINS: &[Plugin] = &[
         validate: None,
     },
     Plugin {
+        name: "PodGroupProtection",
+        on: true,
+        handles: &[POD_GROUPS],
+        mutate: Some(|_, _, group| {
+            pod_groups::protect(group);
+            at_once(Ok(()))
+        }),
+        validate: None,
+    },
+    Plugin {
         name: "OwnerReferencesPermissionEnforcement",
         on: false,
         handles: &[("*", "*", "*", &[Create, Update])],
@@ -330,6 +341,13 @@ pub static PLUGINS: &[Plugin] = &[
         handles: &[PODS, ("", "pods", "binding", &[Create]), ("", "bindings", "", &[Create])],
         mutate: Some(|call, _, object| Box::pin(pod_topology_labels::admit(call, object))),
         validate: None,
+    },
+    Plugin {
+        name: "PodGroupWorkloadExists",
+        on: true,
+        handles: &[POD_GROUPS],
+        mutate: None,
+        validate: Some(|call, _, group| Box::pin(pod_groups::find_template(call, group))),
     },
     Plugin {
         name: "NodeDeclaredFeatureValidator",

@@ -107,12 +107,18 @@ pub(crate) const PROTECTION: &[(&str, &str)] = &[
 /// Adds the protection finalizer to a new object.
 pub(super) fn protect(call: &Call<'_>, object: &mut Value) {
     let plural = call.cx.resource.plural();
-    let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) else { return };
+    if let Some((_, finalizer)) = PROTECTION.iter().find(|(resource, _)| *resource == plural) {
+        add_finalizer(object, finalizer);
+    }
+}
+
+/// Adds a finalizer unless the object has it.
+pub(super) fn add_finalizer(object: &mut Value, finalizer: &str) {
     let mut all: Vec<Value> = finalizers(object).into_iter().map(Value::from).collect();
     if all.iter().any(|present| present.as_str() == Some(finalizer)) {
         return;
     }
-    all.push((*finalizer).into());
+    all.push(finalizer.into());
     if let Some(metadata) = object.object_at_mut(&["metadata"]) {
         metadata.insert("finalizers", all);
     }

@@ -11,6 +11,7 @@ mod history;
 mod messages;
 mod outputs;
 mod pod_certificates;
+mod pod_groups;
 mod private_files;
 mod readme;
 mod replica_failures;

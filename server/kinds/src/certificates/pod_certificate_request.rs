@@ -166,8 +166,8 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn state_cell(request: &Value, _: Now) -> Cell<'_> {
-    let kinds = list(request, "status.conditions").iter().map(|condition| text(condition, "type"));
-    let last = kinds.filter(|kind| issued_certificate::OUTCOMES.contains(kind)).last();
+    let mut kinds = list(request, "status.conditions").iter().map(|condition| text(condition, "type"));
+    let last = kinds.rfind(|kind| issued_certificate::OUTCOMES.contains(kind));
     last.unwrap_or("Pending").into()
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod address;
 mod check;
 pub(crate) mod comparison;
 pub(crate) mod conditions;
+pub(crate) mod declarative;
 pub(crate) mod immutable;
 pub(crate) mod int_or_percent;
 mod messages;

@@ -111,7 +111,17 @@ const SPEC_CHECKS: &[Check] = &[
     }),
     By(|spec| quantities::overhead(spec, "overhead")),
     By(operating_system),
+    By(scheduling_group),
 ];
+
+/// The PodGroup that a pod is of.
+fn scheduling_group(spec: &Part<'_>) {
+    let Some(group) = spec.get("schedulingGroup") else { return };
+    match group.set_text("podGroupName") {
+        None => group.invalid("podGroupName", Value::Null, "must specify one of: `podGroupName`"),
+        Some(name) => group.check_text("podGroupName", name, names::dns1123_subdomain_errors),
+    }
+}
 
 pub(crate) fn validate_spec(spec: &Part<'_>, name: &str) {
     let context = PodContext::of(spec.value(), volume::volumes(spec, name));

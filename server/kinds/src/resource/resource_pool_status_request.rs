@@ -3,9 +3,10 @@
 
 use plinth_api::{Cause, FieldPath};
 use plinth_codec::table::{Cell, Column, Now};
-use plinth_codec::{names, Value};
+use plinth_codec::Value;
 
 use crate::checks::conditions::conditions;
+use crate::checks::declarative::long_name_errors;
 use crate::checks::immutable::IMMUTABLE;
 use crate::checks::Check::{self, AtLeast, By, Set};
 use crate::checks::Part;
@@ -44,17 +45,10 @@ const CREATE_CHECKS: &[Check] = &[By(|request| {
 
 const MAX_LIMIT: i64 = 1000;
 
-/// Errors of a subdomain. Declarative validation, which upstream uses for this kind, calls bytes what they
-/// are.
-fn name_errors(name: &str) -> Vec<String> {
-    let errors = names::dns1123_subdomain_errors(name).into_iter();
-    errors.map(|why| why.replace("253 characters", "253 bytes")).collect()
-}
-
 /// Errors of a subdomain in any case: `IsDNS1123SubdomainCaseless`.
 fn caseless_name_errors(name: &str) -> Vec<String> {
     const FORM: &str = "an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'Example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-    let mut errors = name_errors(&name.to_ascii_lowercase());
+    let mut errors = long_name_errors(&name.to_ascii_lowercase());
     errors.iter_mut().filter(|why| why.contains("RFC 1123")).for_each(|why| FORM.clone_into(why));
     errors
 }
@@ -70,7 +64,7 @@ fn pool_name(name: &str, path: FieldPath<'_>, errors: &mut Vec<Cause>) {
             errors.push(Cause::invalid(path, name, &format!("segment {i}: must not be empty")));
             continue;
         }
-        let why = name_errors(part);
+        let why = long_name_errors(part);
         errors.extend(why.iter().map(|why| Cause::invalid(path, part, &format!("segment {i}: {why}"))));
     }
 }
@@ -120,7 +114,7 @@ const POOL: &[Check] = &[
     AtLeast("allocatedDevices", 0),
     AtLeast("availableDevices", 0),
     AtLeast("unavailableDevices", 0),
-    Check::OptionalText("nodeName", name_errors),
+    Check::OptionalText("nodeName", long_name_errors),
     By(|pool| pool.at_most_bytes("validationError", pool.text("validationError"), 256)),
 ];
 

@@ -59,13 +59,15 @@ fn columns_are_those_of_a_running_server() {
 }
 
 /// Kinds whose columns have no line: they are off by default, and were when the server was recorded.
-const NOT_RECORDED: [&str; 7] = [
+const NOT_RECORDED: [&str; 9] = [
     "clustertrustbundles",
     "podcertificaterequests",
     "leasecandidates",
     "storageversions",
     "devicetaintrules",
     "resourcepoolstatusrequests",
+    "podgroups",
+    "workloads",
     "storageversionmigrations",
 ];
 

@@ -313,7 +313,9 @@ const TESTED_ELSEWHERE: &[(&str, &str, &str)] = &[
     ("rbac.authorization.k8s.io", "clusterroles", "server/kinds/src/tests/rbac.rs"),
     ("rbac.authorization.k8s.io", "rolebindings", "server/kinds/src/tests/rbac.rs"),
     ("rbac.authorization.k8s.io", "roles", "server/kinds/src/tests/rbac.rs"),
+    ("scheduling.k8s.io", "podgroups", "server/kinds/src/scheduling/pod_group.rs"),
     ("scheduling.k8s.io", "priorityclasses", "server/kinds/src/tests/rules.rs"),
+    ("scheduling.k8s.io", "workloads", "server/kinds/src/scheduling/workload.rs"),
     (
         "storagemigration.k8s.io",
         "storageversionmigrations",

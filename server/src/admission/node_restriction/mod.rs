@@ -119,22 +119,7 @@ async fn look_up(
 
 /// Reads an object of the core group.
 async fn get(call: &Call<'_>, plural: &str, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
-    get_of(call, ("", "v1", plural), namespace, name).await
-}
-
-async fn get_of(
-    call: &Call<'_>,
-    (group, version, plural): (&str, &str, &str),
-    namespace: &str,
-    name: &str,
-) -> Result<Option<Value>, ApiError> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let Some(resource) = call.cx.registry.internal(group, version, plural) else { return Ok(None) };
-    let Some(form) = &resource.storage else { return Ok(None) };
-    let record = call.cx.stored(form, namespace, name).await?;
-    record.map(|record| plinth_storage::decode_object(resource, &record)).transpose()
+    call.stored_object(("", "v1", plural), namespace, name).await
 }
 
 fn check(node: &str, attributes: &RequestAttributes<'_>, related: &RelatedObjects) -> Result<(), Refusal> {
@@ -433,7 +418,7 @@ async fn driver_asks_for(
             volume.as_ref().and_then(|v| v.str_at(&["spec", "csi", "driver"])).unwrap_or_default().to_owned()
         }
     };
-    let driver = get_of(call, ("storage.k8s.io", "v1", "csidrivers"), "", &driver).await?;
+    let driver = call.stored_object(("storage.k8s.io", "v1", "csidrivers"), "", &driver).await?;
     let requests = driver.as_ref().map(|d| d.list_at(&["spec", "tokenRequests"])).unwrap_or_default();
     Ok(requests.iter().any(|r| r.str_at(&["audience"]).unwrap_or_default() == audience))
 }

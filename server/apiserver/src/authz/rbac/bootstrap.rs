@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn every_row_is_a_valid_object() {
         let expected = objects(&plinth_codec::resources::known().gates().collect());
-        assert_eq!((expected.len(), objects(&FeatureGates::default()).len()), (141, 133));
+        assert_eq!((expected.len(), objects(&FeatureGates::default()).len()), (143, 133));
         for BootstrapObject { plural, name, object, .. } in &expected {
             let strategy = plinth_kinds::of(GROUP, plural);
             assert_eq!(strategy.errors(object), [], "{plural} {name}");
