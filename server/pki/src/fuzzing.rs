@@ -3,7 +3,7 @@
 use plinth_codec::pem;
 
 use super::request::CERTIFICATE_REQUEST_LABEL;
-use super::{AlternativeNames, CertificateRequest, Name};
+use super::{AlternativeNames, CertificateRequest, Name, SubjectKey};
 
 /// PEM: blocks survive a round trip, and a text accepted as one block contains no other.
 pub fn pem_blocks(input: &[u8]) {
@@ -22,7 +22,8 @@ pub fn pem_blocks(input: &[u8]) {
     }
 }
 
-/// Certificate requests in PEM and DER, and their names: a certificate has the names that were read.
+/// Certificate requests in PEM and DER, and their names: a certificate has the names that were read. Keys in
+/// DER.
 pub fn certificate_request(input: &[u8]) {
     for request in
         [CertificateRequest::parse(input), CertificateRequest::from_der(input)].into_iter().flatten()
@@ -35,6 +36,9 @@ pub fn certificate_request(input: &[u8]) {
     }
     if let Ok(name) = Name::from_der(input) {
         check_name(&name);
+    }
+    if let Ok(key) = SubjectKey::from_spki(input) {
+        assert!(!key.has_signed(input, input));
     }
 }
 

@@ -9,7 +9,7 @@ mod labels;
 use plinth_codec::{Map, Value};
 
 use super::call::Call;
-use plinth_api::{metadata_text, ApiError, NODE_USER_PREFIX};
+use plinth_api::{metadata_text, ApiError, Reason, NODE_USER_PREFIX};
 use plinth_apiserver::authz::node::{self, references};
 use plinth_apiserver::authz::{Attributes, ResourceTarget};
 use plinth_apiserver::context::Operation;
@@ -87,7 +87,7 @@ pub(super) async fn admit(call: &Call<'_>, object: &Value) -> Result<(), ApiErro
     outcome.map_err(|refusal| match refusal {
         Refusal::Forbidden(why) => call.forbidden(object, &why),
         Refusal::NotFound(plural, name) => ApiError::not_found("", plural, &name),
-        Refusal::Later(why) => ApiError::internal(why),
+        Refusal::Later(why) => ApiError::new(500, Reason::Unknown, why),
     })
 }
 
@@ -445,7 +445,7 @@ fn check_certificate_request(
     let later = |why: String| Err(Refusal::Later(why));
     let Some(live_node) = &related.node else {
         return later(format!(
-            "while retrieving node {node_name:?} named in the PodCertificateRequest: nodes {node_name:?} not found"
+            "while retrieving node {node_name:?} named in the PodCertificateRequest: node {node_name:?} not found"
         ));
     };
     let pod_name = format!("{}/{}", attributes.namespace, spec("podName"));
@@ -454,7 +454,7 @@ fn check_certificate_request(
     }
     let Some(pod) = &related.pod else {
         return later(format!(
-            "while retrieving pod {pod_name:?} named in the PodCertificateRequest: pods {:?} not found",
+            "while retrieving pod {pod_name:?} named in the PodCertificateRequest: pod {:?} not found",
             spec("podName")
         ));
     };
@@ -476,7 +476,7 @@ fn check_certificate_request(
     }
     let account_name = format!("{}/{account}", attributes.namespace);
     let Some(account) = &related.account else {
-        return later(format!("while retrieving service account {account_name:?} named in the PodCertificateRequest: serviceaccounts {account:?} not found"));
+        return later(format!("while retrieving service account {account_name:?} named in the PodCertificateRequest: serviceaccount {account:?} not found"));
     };
     match metadata_text(account, "uid") == spec("serviceAccountUID") {
         true => Ok(()),
