@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -51,6 +53,8 @@ pub struct HttpsOptions {
     pub client_authority: Option<String>,
     /// Protocols that it offers in the TLS handshake: `h2`, `http/1.1`.
     pub protocols: Vec<&'static str>,
+    /// Whether it ends a connection of HTTP/2 after its first answer, as a server that is replaced does.
+    pub leaves: bool,
 }
 
 impl Default for HttpsOptions {
@@ -61,6 +65,7 @@ impl Default for HttpsOptions {
             address: Ipv4Addr::LOCALHOST.into(),
             client_authority: None,
             protocols: Vec::new(),
+            leaves: false,
         }
     }
 }
@@ -137,15 +142,26 @@ impl HttpsServer {
                     let _counted = counted;
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let name = ClientName(client_name(stream.get_ref().1.peer_certificates()));
+                    let (answered, left) = (Arc::new(Notify::new()), options.leaves);
+                    let first = answered.clone();
                     let service = service_fn(move |mut request: Request<Incoming>| {
                         request.extensions_mut().insert(name.clone());
-                        let answer = answer(request);
-                        async move { answer.await.ok_or(io::Error::other("no answer")) }
+                        let (answer, first) = (answer(request), first.clone());
+                        async move {
+                            let answer = answer.await;
+                            first.notify_one();
+                            answer.ok_or(io::Error::other("no answer"))
+                        }
                     });
                     // A client that breaks off ends the connection; the test sees it at the other end.
                     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                         let http2 = http2::Builder::new(TokioExecutor::new());
-                        let _ = http2.serve_connection(TokioIo::new(stream), service).await;
+                        let mut connection = pin!(http2.serve_connection(TokioIo::new(stream), service));
+                        tokio::select! {
+                            _ = &mut connection => return,
+                            () = answered.notified(), if left => connection.as_mut().graceful_shutdown(),
+                        }
+                        let _ = connection.await;
                         return;
                     }
                     let _ = http1::Builder::new()

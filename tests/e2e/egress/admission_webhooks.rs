@@ -232,6 +232,33 @@ async fn a_webhook_chooses_the_protocol() {
     }
 }
 
+/// As one that is replaced by another, or has a limit of idle time: the next call takes another connection at
+/// once, and does not wait on the one that has ended.
+#[tokio::test]
+async fn a_webhook_may_end_connections_between_calls() {
+    const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    const CALLS: usize = 4;
+    let client = shared().await.client().await;
+    let namespace = namespace(&client, "leaving").await;
+    let options = HttpsOptions { protocols: vec!["h2"], leaves: true, ..HttpsOptions::default() };
+    let server = HttpsServer::start_as(options, |request: Request<Incoming>| async move {
+        let body = request.into_body().collect().await.expect("body").to_bytes();
+        let review: Value = serde_json::from_slice(&body).expect("a review");
+        reviewed(&json!({"uid": review["request"]["uid"], "allowed": true}))
+    })
+    .await;
+    let name = unique("leaving");
+    create(&client, CONFIGURATIONS, &of_config_maps(&name, "leaving.example.com", &namespace, &server)).await;
+    for _ in 0..CALLS {
+        let maps = format!("/api/v1/namespaces/{namespace}/configmaps");
+        create(&client, &maps, &json!({"metadata": {"generateName": "m-"}})).await;
+        eventually("it ends", || async { server.open.load(Ordering::SeqCst) == 0 }).await;
+    }
+    assert_eq!(server.connections.load(Ordering::SeqCst), CALLS);
+    let (code, body, _) = send(&client, "DELETE", &format!("{CONFIGURATIONS}/{name}"), &Value::Null).await;
+    assert_eq!(code, 200, "{body}");
+}
+
 /// Whatever code and reason it refuses with: they say nothing of what is stored.
 #[tokio::test]
 async fn a_refusal_is_no_state_of_the_store() {

@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 use tokio::net::TcpStream;
 
 use super::client_connection::{ClientConnection, Connections};
-use super::connection::{dial, handshake, negotiate, secure, ConnectError, Connection, Stream};
+use super::connection::{dial, handshake, negotiate, secure, with_cause, ConnectError, Connection, Stream};
 use super::http2;
 use super::pool::Pool;
 use super::proxy::Proxy;
@@ -30,7 +30,7 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The connection broke.
-    #[error("{0}")]
+    #[error("{}", with_cause(.0))]
     Http(#[from] hyper::Error),
     /// It took too long.
     #[error("context deadline exceeded")]

@@ -60,8 +60,16 @@ pub enum ConnectError {
     #[error("{}", tls_error::in_go(.0))]
     Tls(io::Error),
     /// HTTP failed.
-    #[error("{0}")]
+    #[error("{}", with_cause(.0))]
     Http(#[from] hyper::Error),
+}
+
+/// The text of an error with that of its cause, such as the code that a server has reset a stream with.
+pub(super) fn with_cause(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 fn in_go(error: &io::Error) -> String {

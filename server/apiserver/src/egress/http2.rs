@@ -4,6 +4,7 @@
 use std::future::{poll_fn, Future};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,8 +39,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// A connection. Dropping it closes it, whatever is still being sent or received then.
 pub(super) struct Http2Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// What distributes requests, which a task drives.
-    dispatch: Arc<Mutex<Dispatch>>,
+    /// What distributes requests, which a task drives. None once it has ended: while it exists, requests are
+    /// queued for it, and would wait for ever.
+    dispatch: Arc<Mutex<Option<Dispatch>>>,
     tasks: Tasks,
 }
 
@@ -71,14 +73,23 @@ pub(super) async fn handshake(stream: Box<dyn Stream>) -> Result<Http2Connection
         // One, until its settings have arrived.
         .initial_max_send_streams(1);
     let (sender, dispatch) = builder.handshake(TokioIo::new(stream)).await?;
-    let dispatch = Arc::new(Mutex::new(dispatch));
-    let driven = dispatch.clone();
-    tasks.execute(async move {
-        if let Err(error) = poll_fn(|cx| Pin::new(&mut *driven.lock()).poll(cx)).await {
-            tracing::debug!(%error, "connection to a service ended");
-        }
-    });
+    let dispatch = Arc::new(Mutex::new(Some(dispatch)));
+    tasks.execute(drive(dispatch.clone()));
     Ok(Http2Connection { sender, dispatch, tasks })
+}
+
+/// Drives a dispatch to its end and drops it, which closes the connection to further requests and returns
+/// those that were queued as unsent.
+async fn drive(dispatch: Arc<Mutex<Option<Dispatch>>>) {
+    let ended = poll_fn(|cx| match dispatch.lock().as_mut() {
+        Some(running) => Pin::new(running).poll(cx),
+        None => Poll::Ready(Ok(())),
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "connection to a service ended");
+    }
+    let ended = dispatch.lock().take();
+    drop(ended);
 }
 
 impl Http2Connection {
@@ -94,7 +105,8 @@ impl Http2Connection {
 
     /// How many requests may be under way: what its server allows now, within our limit.
     pub(super) fn capacity(&self) -> usize {
-        self.dispatch.lock().current_max_send_streams().min(MAX_STREAMS)
+        let allowed = self.dispatch.lock().as_ref().map_or(0, Dispatch::current_max_send_streams);
+        allowed.min(MAX_STREAMS)
     }
 }
 

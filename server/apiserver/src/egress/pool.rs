@@ -16,7 +16,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A connection that may be kept while no request uses it.
 pub(super) trait Reusable: Send + 'static {
-    /// Whether it is known to be closed.
+    /// Whether it is known to be closed, or to take no request.
     fn is_closed(&self) -> bool;
 
     /// Whether it takes another request, once the response of the last one was read.

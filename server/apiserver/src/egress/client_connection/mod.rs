@@ -20,14 +20,15 @@ impl Reusable for ClientConnection {
     fn is_closed(&self) -> bool {
         match self {
             ClientConnection::Http1(connection) => Reusable::is_closed(connection),
-            ClientConnection::Http2(connection) => connection.is_closed(),
+            // One that allows no streams at present is replaced, as by Go's client.
+            ClientConnection::Http2(connection) => connection.is_closed() || connection.capacity() == 0,
         }
     }
 
     fn is_reusable(&self) -> bool {
         match self {
             ClientConnection::Http1(connection) => connection.is_reusable(),
-            ClientConnection::Http2(connection) => !connection.is_closed(),
+            ClientConnection::Http2(_) => !self.is_closed(),
         }
     }
 }

@@ -296,6 +296,43 @@ async fn only_what_was_certainly_not_processed_is_sent_again() {
     }
 }
 
+/// What a service does with its first answer; the next request goes over another connection at once.
+#[tokio::test]
+async fn a_connection_that_ends_while_it_is_idle_gets_no_request() {
+    let no_streams = frame(4, 0, 0, &[0, 3, 0, 0, 0, 0]);
+    // Frames before the answer, whether the service closes the connection, and whether the client does.
+    let rows: [(&str, Vec<u8>, bool, bool); 4] = [
+        ("it closes", Vec::new(), true, true),
+        ("a GOAWAY, and it closes", go_away(1, 0), true, true),
+        ("a GOAWAY", go_away(0x7fff_ffff, 0), false, true),
+        ("it allows no streams from now on", no_streams, false, false),
+    ];
+    for (name, mut frames, is_closed, ends) in rows {
+        let (listener, acceptor, client) = listen(&[b"h2"]).await;
+        let (requests, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (counted, end) = (requests.clone(), ended.clone());
+        frames.extend(frame(1, 5, 1, &[0x88]));
+        tokio::spawn(async move {
+            let mut first = Some(Failure { at: 1, frames, is_closed });
+            while let Ok((stream, _)) = listener.accept().await {
+                let stream = acceptor.accept(stream).await.unwrap();
+                let (failure, counted, end) = (first.take(), counted.clone(), end.clone());
+                tokio::spawn(async move {
+                    serve_frames(stream, failure, &counted).await;
+                    end.notify_one();
+                });
+            }
+        });
+        client.call(request(Method::POST, "/first"), BOUNDS).await.unwrap();
+        if ends {
+            // The service has seen the client's end, so the client has seen that of the service.
+            ended.notified().await;
+        }
+        client.call(request(Method::POST, "/second"), BOUNDS).await.unwrap();
+        assert_eq!(requests.load(Ordering::SeqCst), 2, "{name}");
+    }
+}
+
 /// One that refuses everything is left alone.
 #[tokio::test]
 async fn a_request_is_not_sent_for_ever() {
@@ -311,6 +348,9 @@ async fn a_request_is_not_sent_for_ever() {
         }
     });
     let outcome = client.call(request(Method::POST, "/"), BOUNDS).await;
-    assert!(matches!(outcome, Err(CallError::Http(_))), "{outcome:?}");
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, CallError::Http(_)), "{error:?}");
+    let text = "http2 error: connection error received: not a result of an error";
+    assert_eq!(error.to_string(), text);
     assert_eq!(requests.load(Ordering::SeqCst), 3);
 }
