@@ -9,6 +9,7 @@ use serde_json::Value;
 mod annotations;
 mod backends;
 mod events;
+mod log_files;
 mod own_requests;
 mod policy;
 

@@ -2,25 +2,23 @@
 //!
 //! Events are queued; the queue is bounded in bytes, and in mode batch in number. When it is full,
 //! `--audit-log-mode` decides: requests wait, or the event is dropped and counted. The thread writes what is
-//! queued and flushes it; in mode batch it forms batches as the flags configure. Rotation and names of
-//! rotated files are those of upstream's log backend (lumberjack): `audit-2026-11-21T22-23-01.123.log`, `.gz`
-//! when compressed, which another thread does (`rotated_files`).
+//! queued and flushes it; in mode batch it forms batches as the flags configure. Rotation (`rotating_file`)
+//! and names of rotated files are those of upstream's log backend (lumberjack):
+//! `audit-2026-11-21T22-23-01.123.log`, `.gz` when compressed, which another thread does (`rotated_files`).
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::counters::{Counters, EventLost};
 use super::options::{AuditMode, AuditOptions, Batching};
-use super::rotated_files::{backup_name, Cleaner, RotationLimits};
+use super::rotated_files::RotationLimits;
+use super::rotating_file::RotatingFile;
 use super::throttle::Throttle;
-use crate::private_files;
 
 /// Bytes of queued events.
 const MAX_QUEUED_BYTES: usize = 32 << 20;
@@ -189,98 +187,37 @@ impl Batches {
 /// Writes until the last sender is gone. A batch's permits are released after its flush, which [`Log::drain`]
 /// relies on.
 fn write_batches(mut batches: Batches, mut out: Box<dyn Write + Send>, lost: &Counters) {
+    // Logged once, since there are as many failures as events, and the disk may be that of other logs.
+    let mut is_failing = false;
     while let Some(batch) = batches.next() {
+        let mut failed = None;
         for message in &batch {
             let Message::Line { text, .. } = message else { continue };
             // A line is a single write, so that rotation does not split it.
             if let Err(error) = out.write_all(text) {
                 lost.lost(Log::NAME, 1);
-                tracing::error!(%error, "audit event cannot be written");
+                failed = Some(error);
             }
         }
-        if let Err(error) = out.flush() {
-            tracing::error!(%error, "audit events cannot be written");
-        }
-    }
-}
-
-/// A file with rotation. Owned by the writing thread.
-struct RotatingFile {
-    path: PathBuf,
-    limits: RotationLimits,
-    file: BufWriter<File>,
-    written: u64,
-    /// The last attempt to rotate failed, which was logged.
-    is_stuck: bool,
-    cleaner: Cleaner,
-}
-
-impl RotatingFile {
-    fn open(path: &Path, limits: RotationLimits) -> io::Result<RotatingFile> {
-        let (file, written) = open(path)?;
-        let cleaner = Cleaner::start(path, limits)?;
-        cleaner.rotated();
-        let (path, file) = (path.to_owned(), BufWriter::new(file));
-        Ok(RotatingFile { path, limits, file, written, is_stuck: false, cleaner })
-    }
-
-    /// Renames the file after the current time and opens a new one. One that is not there was renamed or
-    /// removed before.
-    fn rotate(&mut self) -> io::Result<()> {
-        self.file.flush()?;
-        let old = backup_name(&self.path, SystemTime::now());
-        match std::fs::rename(&self.path, &old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let (file, written) = open(&self.path)?;
-        (self.file, self.written) = (BufWriter::new(file), written);
-        self.cleaner.rotated();
-        Ok(())
-    }
-}
-
-impl Write for RotatingFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = bytes.len() as u64;
-        if self.written > 0 && self.written + len > self.limits.size {
-            // Until it can be rotated the file that is open grows: no event is lost for that.
-            match self.rotate() {
-                Ok(()) => self.is_stuck = false,
-                Err(_) if self.is_stuck => {}
-                Err(error) => {
-                    self.is_stuck = true;
-                    tracing::error!(%error, path = %self.path.display(), "audit log cannot be rotated");
-                }
+        match failed.or(out.flush().err()) {
+            Some(error) if !is_failing => {
+                is_failing = true;
+                tracing::error!(%error, "audit events cannot be written; those that are lost are counted in \
+                    apiserver_audit_error_total");
             }
+            None if is_failing => {
+                is_failing = false;
+                tracing::warn!("audit events are written again");
+            }
+            _ => {}
         }
-        self.file.write_all(bytes)?;
-        self.written += len;
-        Ok(bytes.len())
     }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// Opens a file for appending; returns its size. A new file is readable by its owner only, an existing one
-/// keeps its mode: an administrator may have widened it for a log shipper.
-fn open(path: &Path) -> io::Result<(File, u64)> {
-    if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
-        private_files::create_dir_all(dir)?;
-    }
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-    let size = file.metadata()?.len();
-    Ok((file, size))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::options::parsed;
-    use super::super::rotated_files::tests::names;
     use super::*;
-    use std::io::Read;
 
     fn options(mode: AuditMode) -> AuditOptions {
         AuditOptions { audit_log_mode: mode, ..parsed::<&str>([]) }
@@ -288,106 +225,6 @@ mod tests {
 
     fn counters() -> Counters {
         Counters::new(&prometheus::Registry::new()).unwrap()
-    }
-
-    #[test]
-    fn a_full_file_makes_room_between_lines_and_nothing_is_lost() {
-        for compress in [false, true] {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("audit.log");
-            let limits = RotationLimits { size: 100, age: None, count: None, compress };
-            let mut file = RotatingFile::open(&path, limits).unwrap();
-            for n in 0..50 {
-                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
-            }
-            file.flush().unwrap();
-            // What is under way is finished.
-            drop(file);
-            let mut all = Vec::new();
-            for name in names(dir.path()) {
-                let bytes = std::fs::read(dir.path().join(&name)).unwrap();
-                let text = match name.ends_with(".gz") {
-                    true => {
-                        let mut text = String::new();
-                        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).unwrap();
-                        text
-                    }
-                    false => String::from_utf8(bytes).unwrap(),
-                };
-                assert_eq!(name.ends_with(".gz"), compress && name != "audit.log", "{name}");
-                assert!(text.len() <= 100 && text.ends_with('\n'), "{name}");
-                all.extend(text.lines().map(str::to_owned));
-            }
-            all.sort();
-            assert_eq!(all.len(), 50);
-            assert!((0..50).all(|n| all[n] == format!("line {n:03}........")));
-        }
-    }
-
-    #[test]
-    fn a_log_that_cannot_be_rotated_goes_on_and_is_rotated_later() {
-        let dir = tempfile::tempdir().unwrap();
-        let (place, kept) = (dir.path().join("audit"), dir.path().join("kept"));
-        let path = place.join("audit.log");
-        let limits = RotationLimits { size: 100, age: None, count: None, compress: false };
-        let mut file = RotatingFile::open(&path, limits).unwrap();
-        std::fs::hard_link(&path, &kept).unwrap();
-        let mut write = |numbers: std::ops::Range<usize>| {
-            for n in numbers {
-                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
-            }
-            file.flush().unwrap();
-        };
-        write(0..5);
-        // Neither can it be renamed nor a new one be made.
-        std::fs::remove_dir_all(&place).unwrap();
-        std::fs::write(&place, "in the way").unwrap();
-        write(5..20);
-        std::fs::remove_file(&place).unwrap();
-        write(20..22);
-        // One that was removed by somebody is made again.
-        std::fs::remove_file(&path).unwrap();
-        write(22..28);
-        let old = std::fs::read_to_string(&kept).unwrap();
-        assert!(old.lines().eq((0..20).map(|n| format!("line {n:03}........"))), "{old}");
-        assert_eq!(names(&place).len(), 1, "{:?}", names(&place));
-        assert!(std::fs::read_to_string(&path).unwrap().ends_with("line 027........\n"));
-    }
-
-    #[test]
-    fn compression_does_not_hold_up_the_log() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("audit.log");
-        // Whoever compresses this waits until somebody writes to it.
-        let rotated = dir.path().join("audit-2020-01-01T00-00-00.000.log");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &rotated,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::from_raw_mode(0o600),
-            0,
-        )
-        .unwrap();
-        let (done, written) = mpsc::channel();
-        let (log, limits) =
-            (path.clone(), RotationLimits { size: 100, age: None, count: None, compress: true });
-        let writer = std::thread::spawn(move || {
-            let mut file = RotatingFile::open(&log, limits).unwrap();
-            for n in 0..50 {
-                file.write_all(format!("line {n:03}........\n").as_bytes()).unwrap();
-            }
-            file.flush().unwrap();
-            done.send(()).unwrap();
-            drop(file);
-        });
-        // Without end if it is compressed by the thread that writes.
-        written.recv_timeout(Duration::from_secs(60)).expect("the lines are written");
-        assert!(std::fs::read_to_string(&path).unwrap().ends_with("line 049........\n"));
-        assert!(names(dir.path()).iter().filter(|name| name.ends_with(".log")).count() > 5);
-        std::fs::write(&rotated, "x").unwrap();
-        writer.join().unwrap();
-        let names = names(dir.path());
-        assert!(names.iter().all(|name| name == "audit.log" || name.ends_with(".gz")), "{names:?}");
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ mod own_requests;
 pub mod policy;
 mod recording;
 mod rotated_files;
+mod rotating_file;
 mod sinks;
 mod throttle;
 mod webhook;
