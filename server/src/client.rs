@@ -37,6 +37,14 @@ pub enum ClientError {
     BrokenOff(hyper::Error),
     #[error("cannot write the response: {0}")]
     Write(std::io::Error),
+    #[error("standard output: {0}")]
+    Output(std::io::Error),
+    #[error("the response to {path} is longer than {most} bytes")]
+    TooLong { path: String, most: u64 },
+    #[error(
+        "{0} is a server of the Kubernetes API, or none, but not plinth: it has no metrics of the engine"
+    )]
+    OtherServer(String),
 }
 
 /// A server, and with whose credentials it is asked.
@@ -76,6 +84,18 @@ impl ServerClient {
     /// See [`ClientError`].
     pub fn get(&self, path: &str, out: &mut impl Write) -> Result<u64, ClientError> {
         self.call(Method::GET, path, "", out)
+    }
+
+    /// GETs a path into memory, up to `most` bytes: the server may be any.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn get_whole(&self, path: &str, most: u64) -> Result<Vec<u8>, ClientError> {
+        let mut out = Bounded { text: Vec::new(), most };
+        match self.get(path, &mut out) {
+            Err(ClientError::Write(_)) => Err(ClientError::TooLong { path: path.to_owned(), most }),
+            other => other.map(|_| out.text),
+        }
     }
 
     /// Sends a request with a JSON body, or with none where it is empty, and writes the response to `out` in
@@ -132,9 +152,32 @@ impl ServerClient {
     }
 }
 
-/// The error message of a response: that of a Status, or else its text on one line.
+/// Bytes in memory, up to a limit.
+struct Bounded {
+    text: Vec<u8>,
+    most: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if (self.text.len() + bytes.len()) as u64 > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The error message of a response: that of a Status, or else its text on one line. Without control
+/// characters but for line breaks, with which a server could write anything to a terminal.
 fn message(body: &[u8]) -> String {
     let status = plinth_codec::yaml::to_value(body).ok();
     let message = status.as_ref().and_then(|(status, _)| status.str_at(&["message"])).map(str::to_owned);
-    message.unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "))
+    let message = message
+        .unwrap_or_else(|| String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" "));
+    message.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
 }

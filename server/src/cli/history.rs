@@ -139,9 +139,11 @@ fn escaped(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
+/// Longest response that is read: a list of one object, or of resources.
+const MAX_RESPONSE: u64 = 64 << 20;
+
 fn get(server: &ServerClient, path: &str) -> Result<Value, HistoryError> {
-    let mut body = Vec::new();
-    server.call(Method::GET, path, "", &mut body)?;
+    let body = server.get_whole(path, MAX_RESPONSE)?;
     json::parse(&body).map_err(|error| bad_response(path, error.to_string()))
 }
 

@@ -169,7 +169,9 @@ impl CliError {
                     Some(ClientError::Refused(status, _)) if matches!(status.as_u16(), 401 | 403) => {
                         "Check the user of the kubeconfig (--kubeconfig)"
                     }
-                    Some(ClientError::Refused(..) | ClientError::Write(_)) | None => return None,
+                    Some(ClientError::Refused(..)) | None => return None,
+                    Some(ClientError::Write(_) | ClientError::Output(_)) => return None,
+                    Some(ClientError::OtherServer(_)) => "Give the kubeconfig of a server of plinth (--kubeconfig)",
                     Some(_) => "Check the kubeconfig (--kubeconfig), and that the server runs",
                 }
             }

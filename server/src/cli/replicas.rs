@@ -88,10 +88,11 @@ pub fn replicas(options: ReplicasOptions) -> Result<(), ReplicasError> {
     output::write(&page).map_err(ReplicasError::Output)
 }
 
+/// Longest list of replicas that is read.
+const MAX_LIST: u64 = 1 << 20;
+
 fn list(server: &ServerClient) -> Result<Vec<Member>, ReplicasError> {
-    let mut text = Vec::new();
-    server.get(REPLICAS_PATH, &mut text)?;
-    Ok(serde_json::from_slice(&text)?)
+    Ok(serde_json::from_slice(&server.get_whole(REPLICAS_PATH, MAX_LIST)?)?)
 }
 
 /// The position that replicas are compared at.

@@ -18,6 +18,10 @@ const READY_PATH: &str = "/readyz?verbose";
 const LISTED: usize = 8;
 /// Seconds after which a request is slow: a bucket's bound.
 const SLOW: f64 = 1.0;
+/// Longest page of a server that is read.
+const MAX_PAGE: u64 = 64 << 20;
+/// A metric that every server of plinth has.
+const REVISION: &str = "plinth_engine_current_revision";
 
 /// Options of `plinth status`.
 #[derive(Debug, Args)]
@@ -104,8 +108,7 @@ pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
     let kubeconfig = options.kubeconfig.clone().unwrap_or_else(default_kubeconfig);
     let server = ServerClient::of_kubeconfig(&kubeconfig)?;
     let fetch = |path| {
-        let mut text = Vec::new();
-        server.get(path, &mut text)?;
+        let text = server.get_whole(path, MAX_PAGE)?;
         Ok::<_, ClientError>(String::from_utf8_lossy(&text).into_owned())
     };
     let health = match fetch(READY_PATH) {
@@ -114,14 +117,15 @@ pub(super) fn status(options: &StatusOptions) -> Result<(), ClientError> {
         Err(error) => return Err(error),
     };
     let before = Samples::parse(&fetch(METRICS_PATH)?);
+    if before.series(REVISION).next().is_none() {
+        return Err(ClientError::OtherServer(server.url().to_owned()));
+    }
     let start = Instant::now();
     #[allow(clippy::disallowed_methods)] // a command of its own, without async code
     std::thread::sleep(Duration::from_secs(options.interval));
     let after = Samples::parse(&fetch(METRICS_PATH)?);
-    // Where nobody reads it, it is not needed.
     let page = page(&health, &before, &after, start.elapsed());
-    output::print(&page);
-    Ok(())
+    output::write(&page).map_err(ClientError::Output)
 }
 
 /// The kubeconfig of who names none: of the files in `KUBECONFIG` the first one, else what a server without
@@ -142,11 +146,7 @@ fn page(health: &str, before: &Samples, after: &Samples, elapsed: Duration) -> S
     line("health", health.to_owned());
     line(
         "revision",
-        format!(
-            "{} (history since {})",
-            count("plinth_engine_current_revision"),
-            count("plinth_engine_compacted_revision")
-        ),
+        format!("{} (history since {})", count(REVISION), count("plinth_engine_compacted_revision")),
     );
     line(
         "rates",

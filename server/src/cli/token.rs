@@ -24,6 +24,8 @@ use crate::client::{ClientError, ServerClient};
 
 /// Path of the Secrets of tokens.
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
+/// Longest response of a server that is read.
+const MAX_RESPONSE: u64 = 64 << 20;
 /// Longest validity of a token.
 const LONGEST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -216,9 +218,8 @@ fn is_for_joining(secret: &Value) -> bool {
 
 fn list(kubeconfig: &Path) -> Result<(), TokenCommandError> {
     let server = ServerClient::of_kubeconfig(kubeconfig)?;
-    let mut body = Vec::new();
-    server
-        .get(&format!("{SECRETS}?fieldSelector=type%3D{}", "bootstrap.kubernetes.io%2Ftoken"), &mut body)?;
+    let path = format!("{SECRETS}?fieldSelector=type%3D{}", "bootstrap.kubernetes.io%2Ftoken");
+    let body = server.get_whole(&path, MAX_RESPONSE)?;
     let unreadable = |_| TokenCommandError::Response(server.url().to_owned());
     let list: Value = serde_json::from_slice(&body).map_err(unreadable)?;
     let secrets = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -241,8 +242,7 @@ fn delete(kubeconfig: &Path, id: &str) -> Result<(), TokenCommandError> {
     }
     let server = ServerClient::of_kubeconfig(kubeconfig)?;
     let path = format!("{SECRETS}/{}{id}", JOIN_TOKEN_SECRET_PREFIX);
-    let mut body = Vec::new();
-    match server.get(&path, &mut body) {
+    let body = match server.get_whole(&path, MAX_RESPONSE) {
         Err(ClientError::Refused(StatusCode::NOT_FOUND, _)) => return Err(no_token()),
         found => found?,
     };

@@ -491,7 +491,7 @@ fn a_server_with_another_authority_gets_nothing() {
             (String::new(), "another authority"),
             (authority, "certificate of the cluster's own authority"),
             (both, "certificate of the cluster's own authority"),
-            ("x".repeat(1 << 20), "longer than a certificate"),
+            ("x".repeat(1 << 20), "longer than 262144 bytes"),
             ("nothing".to_owned(), "another authority"),
         ] {
             let (middle, count, seen) = in_the_middle(shown).await;

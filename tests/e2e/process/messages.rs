@@ -4,6 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{Response, StatusCode};
+use plinth_tests::https::HttpsServer;
 use plinth_tests::outcome::Outcome;
 use plinth_tests::server::{launch, TestServer};
 
@@ -145,4 +149,32 @@ fn commands_report_what_failed_why_and_what_to_do() {
         assert!(rest.contains(advice) && rest.trim_end().lines().count() == 1, "{arguments:?}: {message}");
         assert!(!Path::new(data).exists(), "{arguments:?} made {data}");
     }
+}
+
+/// Neither is a page of a login a status, nor is a terminal at the mercy of a server.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_plinth_has_no_status() {
+    const ESCAPE: &str = "\u{1b}]0;title\u{7}";
+    let page = |status: StatusCode, text: &'static str| {
+        HttpsServer::start(move |_| async move {
+            let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+            *response.status_mut() = status;
+            response
+        })
+    };
+    let dir = tempfile::tempdir().expect("directory");
+    let kubeconfig = dir.path().join("kubeconfig");
+    let status = async |server: &HttpsServer| {
+        fs::write(&kubeconfig, server.kubeconfig("", "token")).expect("file");
+        let file = text(&kubeconfig).to_owned();
+        let run = move || failure(&["status", "--kubeconfig", &file]);
+        tokio::task::spawn_blocking(run).await.expect("it runs")
+    };
+    let login = page(StatusCode::OK, "<html>Log in</html>").await;
+    let message = status(&login).await;
+    assert!(message.starts_with("error: cannot show the server's status: https://127.0.0.1:"), "{message}");
+    assert!(message.contains("not plinth"), "{message}");
+    let failing = page(StatusCode::BAD_REQUEST, ESCAPE).await;
+    let message = status(&failing).await;
+    assert!(message.contains("]0;title") && !message.contains(['\u{1b}', '\u{7}']), "{message}");
 }

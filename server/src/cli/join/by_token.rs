@@ -119,23 +119,10 @@ pub(in crate::cli) fn client_of(url: &str, trust: ServerTrust) -> Result<ServerC
 pub(in crate::cli) fn authority_of(
     server: &ServerClient,
 ) -> Result<Vec<CertificateDer<'static>>, TokenError> {
-    /// Accepts so many bytes: whoever answers may be anybody.
-    struct Bounded(Vec<u8>);
-    impl io::Write for Bounded {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            const LIMIT: usize = 256 << 10;
-            match self.0.len() + bytes.len() <= LIMIT {
-                true => self.0.write(bytes),
-                false => Err(io::Error::other("it is longer than a certificate")),
-            }
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut text = Bounded(Vec::new());
-    server.get(JOIN_PATH, &mut text)?;
-    Ok(parse_certificates(&text.0).unwrap_or_default())
+    /// Longer than certificates are.
+    const LIMIT: u64 = 256 << 10;
+    let text = server.get_whole(JOIN_PATH, LIMIT)?;
+    Ok(parse_certificates(&text).unwrap_or_default())
 }
 
 /// Checks that what was copied is the cluster that the token names.
