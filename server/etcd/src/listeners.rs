@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{lookup_host, TcpListener, TcpStream, UnixListener, UnixStream};
@@ -47,29 +47,44 @@ impl Socket {
     }
 }
 
-/// A socket in the file system. Its file is removed when it is dropped.
+/// A socket in the file system. Its file is removed when it is dropped, if it is still this one.
 pub(crate) struct UnixSocket {
     listener: UnixListener,
     pub path: PathBuf,
+    file: Option<FileId>,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> Option<FileId> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
 impl UnixSocket {
-    /// Listens in place of a socket that another process has left, as etcd. Another file is not touched.
-    fn bind(path: &Path) -> io::Result<UnixSocket> {
+    /// Listens in place of a socket that another process has left. Neither one that somebody listens on nor
+    /// another file is touched.
+    async fn bind(path: &Path) -> io::Result<UnixSocket> {
         match std::fs::symlink_metadata(path) {
-            Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+            Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path).await {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+                _ => return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on it")),
+            },
             Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        Ok(UnixSocket { listener: UnixListener::bind(path)?, path: path.to_owned() })
+        let listener = UnixListener::bind(path)?;
+        Ok(UnixSocket { listener, path: path.to_owned(), file: file_id(path) })
     }
 }
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        // It may be gone.
-        let _ = std::fs::remove_file(&self.path);
+        if self.file.is_some() && file_id(&self.path) == self.file {
+            // It may be gone.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -133,7 +148,7 @@ pub(crate) async fn bind(options: &EtcdOptions) -> Result<Vec<Listener>, StartEr
         };
         let failed = |source| StartError::Bind { url: url.clone(), source };
         let socket = match parsed.place {
-            Place::Path(path) => Socket::Unix(UnixSocket::bind(path).map_err(failed)?),
+            Place::Path(path) => Socket::Unix(UnixSocket::bind(path).await.map_err(failed)?),
             Place::Host(host) => {
                 let addresses: Vec<SocketAddr> = lookup_host(host).await.map_err(failed)?.collect();
                 // As etcd, which listens on one address of a name.

@@ -338,6 +338,7 @@ impl Member {
             size: self.size(),
             quota: self.limits.quota_bytes,
             auth_revision: self.auth.state().revision,
+            alarms: self.alarms.list(alarm::NONE),
         })
     }
 

@@ -12,6 +12,7 @@ use crate::families::{constant, counter, gauge};
 use crate::timings::Timings;
 use crate::value::lease_and_value;
 use crate::versions::{CLUSTER_VERSION, VERSION};
+use crate::wire::maintenance::{alarm, AlarmMember};
 
 /// How long a transaction may take; one that takes longer is slow. etcd's `--warning-apply-duration`.
 const SLOW: Duration = Duration::from_millis(100);
@@ -76,6 +77,7 @@ pub(crate) struct Figures {
     pub size: u64,
     pub quota: i64,
     pub auth_revision: u64,
+    pub alarms: Vec<AlarmMember>,
 }
 
 /// What does not change while the process runs.
@@ -358,9 +360,31 @@ impl Metrics {
         out.extend_from_slice(
             format!("# HELP {name} {help}\n# TYPE {name} counter\n{name} {swept}\n").as_bytes(),
         );
+        write_alarms(&figures.alarms, &mut out);
         plinth_http::write_process_metrics(&mut out);
         out
     }
+}
+
+/// The alarms that are raised; without one etcd has no such metric either.
+fn write_alarms(alarms: &[AlarmMember], out: &mut Vec<u8>) {
+    const NAME: &str = "etcd_debugging_server_alarms";
+    if alarms.is_empty() {
+        return;
+    }
+    let mut text = format!(
+        "# HELP {NAME} Alarms for every member in cluster. 1 for 'server_id' label with current ID. 2 for \
+         'alarm_type' label with type of this alarm\n# TYPE {NAME} gauge\n"
+    );
+    for AlarmMember { member_id, alarm } in alarms {
+        let kind = match *alarm {
+            alarm::NOSPACE => "NOSPACE",
+            alarm::CORRUPT => "CORRUPT",
+            _ => continue,
+        };
+        text.push_str(&format!("{NAME}{{alarm_type=\"{kind}\",server_id=\"{member_id:x}\"}} 1\n"));
+    }
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Times as a histogram. The engine counts them by powers of two in microseconds.

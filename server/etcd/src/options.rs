@@ -50,7 +50,8 @@ pub struct EtcdOptions {
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1,
         default_missing_value = "true", require_equals = true, requires = "trusted_ca_file")]
     pub client_cert_auth: bool,
-    /// File with a list of revoked client certificates (CRL), DER or PEM; reloaded when it has changed
+    /// File with a list of revoked client certificates (CRL), DER, or with several, PEM; reloaded when it has
+    /// changed
     #[arg(long, value_name = "FILE")]
     pub client_crl_file: Option<PathBuf>,
     /// Serve https with a certificate that the server makes itself, in fixtures/client of the data directory;

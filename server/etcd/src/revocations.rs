@@ -86,12 +86,21 @@ impl Revocations {
     }
 }
 
-/// The serial numbers of a list, in DER as etcd reads it, or in PEM.
+/// The serial numbers of a list in DER, as etcd reads it, or of one or several in PEM: as many as there are
+/// authorities.
 fn parse(bytes: &[u8]) -> Option<Serials> {
-    let pem = CertificateRevocationListDer::from_pem_slice(bytes).ok();
-    let (rest, list) = CertificateRevocationList::from_der(pem.as_deref().unwrap_or(bytes)).ok()?;
-    let revoked = list.iter_revoked_certificates();
-    rest.is_empty().then(|| revoked.map(|revoked| significant(revoked.raw_serial()).to_owned()).collect())
+    let pem: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(bytes).collect();
+    let pem = pem.ok()?;
+    let lists = match pem.is_empty() {
+        true => vec![bytes],
+        false => pem.iter().map(AsRef::as_ref).collect(),
+    };
+    let mut serials = Serials::new();
+    for list in lists {
+        let (_, list) = CertificateRevocationList::from_der(list).ok().filter(|(rest, _)| rest.is_empty())?;
+        serials.extend(list.iter_revoked_certificates().map(|one| significant(one.raw_serial()).to_owned()));
+    }
+    Some(serials)
 }
 
 /// A number without its leading zeros.
@@ -161,6 +170,14 @@ mod tests {
         revocations.check(std::slice::from_ref(&one)).unwrap();
         assert!(revocations.check(&[one.clone(), two]).is_err(), "each certificate counts");
         assert!(matches!(revocations.check(&[vec![1].into()]), Err(RevocationError::Certificate)));
+        // Those of several authorities, in one file; one of them is cut off.
+        let pem = |serial: &[u8]| list(&issuer, &[serial]).pem().unwrap();
+        let several = pem(&[9]) + &pem(&[0x80, 1]);
+        std::fs::write(&path, &several).unwrap();
+        assert!(revocations.check(std::slice::from_ref(&one)).is_err(), "each list counts");
+        std::fs::write(&path, &several[..several.len() - 40]).unwrap();
+        let cut = revocations.check(std::slice::from_ref(&one));
+        assert!(matches!(cut, Err(RevocationError::Malformed { .. })), "{cut:?}");
         let mut cut = list(&issuer, &[&[9]]).der().to_vec();
         cut.pop();
         std::fs::write(&path, cut).unwrap();

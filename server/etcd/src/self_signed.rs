@@ -14,6 +14,10 @@ use rcgen::{
     SanType,
 };
 
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
 use crate::start_error::StartError;
 
 /// The directory, in that of the data.
@@ -32,6 +36,7 @@ pub(crate) fn files(data_dir: &Path, hosts: &[String], years: u32) -> Result<(Pa
     let dir = data_dir.join(DIRECTORY);
     let (certificate, key) = (dir.join("cert.pem"), dir.join("key.pem"));
     if certificate.exists() && key.exists() {
+        warn_of_end(&certificate);
         return Ok((certificate, key));
     }
     let failed = |error: &dyn std::fmt::Display| StartError::Certificate {
@@ -46,6 +51,19 @@ pub(crate) fn files(data_dir: &Path, hosts: &[String], years: u32) -> Result<(Pa
     replace(&certificate, made.pem().as_bytes(), 0o644).map_err(|error| failed(&error))?;
     tracing::warn!(path = %certificate.display(), "made a certificate for the server itself, for --auto-tls");
     Ok((certificate, key))
+}
+
+/// Warns where a certificate is not valid any more: no client accepts it. As with etcd it is served all the
+/// same, since clients have its file.
+fn warn_of_end(certificate: &Path) {
+    // One that cannot be read is reported by who serves it.
+    let Ok(der) = CertificateDer::from_pem_file(certificate) else { return };
+    if X509Certificate::from_der(&der).is_ok_and(|(_, read)| !read.validity().is_valid()) {
+        tracing::warn!(
+            path = %certificate.display(),
+            "certificate of --auto-tls is not valid now: remove it, and the server makes another"
+        );
+    }
 }
 
 /// What the certificate has. Unlike etcd's it is no authority: a client that trusts it trusts this server.
@@ -84,10 +102,6 @@ fn replace(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
-
-    use rustls::pki_types::pem::PemObject as _;
-    use rustls::pki_types::CertificateDer;
-    use x509_parser::prelude::{FromDer as _, X509Certificate};
 
     use super::*;
 

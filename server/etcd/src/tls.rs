@@ -84,7 +84,11 @@ fn unusable(file: &Path, error: &dyn std::fmt::Display) -> StartError {
 
 fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>, StartError> {
     let certificates = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    certificates.map_err(|error| unusable(file, &error))
+    let certificates = certificates.map_err(|error| unusable(file, &error))?;
+    match certificates.is_empty() {
+        true => Err(unusable(file, &"no certificate in PEM is in it")),
+        false => Ok(certificates),
+    }
 }
 
 /// The versions of TLS that are spoken.

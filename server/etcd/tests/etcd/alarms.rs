@@ -123,6 +123,12 @@ async fn alarms_outlive_a_restart_and_refuse_locks() {
     let mut members: Vec<u64> = listed.iter().map(|raised| raised.member_id).collect();
     members.sort_unstable();
     assert_eq!(members, [5, id]);
+    let metrics = crate::service::get(&server, "/metrics").await;
+    for member in members {
+        let series =
+            format!("etcd_debugging_server_alarms{{alarm_type=\"CORRUPT\",server_id=\"{member:x}\"}} 1\n");
+        assert!(metrics.contains(&series), "{series}");
+    }
     let lock = LockRequest { name: bytes("lock"), lease: 0 };
     let refused = client.call::<_, LockResponse>("v3lockpb.Lock/Lock", lock).await.unwrap_err();
     assert_eq!(refused.message(), "etcdserver: corrupt cluster");

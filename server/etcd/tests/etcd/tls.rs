@@ -7,8 +7,8 @@ use std::sync::Arc;
 use plinth_etcd::wire::maintenance::StatusResponse;
 use plinth_etcd::wire::Empty;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevokedCertParams, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationList, CertificateRevocationListParams, IsCa,
+    Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -58,6 +58,10 @@ impl Pki {
 
     /// Writes the list of revoked certificates, in DER.
     fn revoke(&self, serials: &[u64]) {
+        std::fs::write(self.path("crl"), self.revoked(serials).der()).unwrap();
+    }
+
+    fn revoked(&self, serials: &[u64]) -> CertificateRevocationList {
         let now = std::time::SystemTime::now();
         let revoked_certs = serials.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -73,7 +77,7 @@ impl Pki {
             revoked_certs: revoked_certs.collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        std::fs::write(self.path("crl"), params.signed_by(&self.issuer).unwrap().der()).unwrap();
+        params.signed_by(&self.issuer).unwrap()
     }
 
     /// The flags of a server with a certificate, and more of them.
@@ -152,7 +156,7 @@ async fn a_server_makes_a_certificate_for_itself() {
     // What cannot be used is reported, and not made once more.
     std::fs::write(&file, "nothing").unwrap();
     let error = refused("--metrics=basic").await;
-    assert!(error.starts_with(file.to_str().unwrap()), "{error}");
+    assert!(error.starts_with(file.to_str().unwrap()) && error.contains("no certificate"), "{error}");
     let without = TestServer::refused(&store, &["--listen-client-urls", "https://localhost:0"]).await;
     assert!(without.contains("needs --cert-file and --key-file, or --auto-tls"), "{without}");
 
@@ -207,6 +211,10 @@ async fn revoked_clients_are_refused_as_the_list_changes() {
     assert!(!served(0).await && served(1).await);
     pki.revoke(&[0x102, 7]);
     assert!(served(0).await && !served(1).await);
+    // Several lists, as of several authorities.
+    let lists = [&[7][..], &[0x101], &[8]].map(|serials| pki.revoked(serials).pem().unwrap());
+    std::fs::write(pki.path("crl"), lists.concat()).unwrap();
+    assert!(!served(0).await && served(1).await);
     // A list that cannot be read: nobody is known not to be revoked.
     std::fs::write(pki.path("crl"), "nothing").unwrap();
     assert!(!served(0).await && !served(1).await);
@@ -242,9 +250,18 @@ async fn sockets_in_the_file_system_are_served() {
     let stream = UnixStream::connect(&secure).await.unwrap();
     let stream = handshake(stream, &pki.authority, None).await.unwrap();
     assert!(version(stream).await.contains("etcdserver"));
+    // Another server neither takes its place nor removes it; a file of somebody else in it stays.
+    let urls = ["--listen-client-urls", &format!("unix://{plain}")];
+    let error = TestServer::refused(&pki.dir.path().join("other"), &urls).await;
+    assert!(error.contains("cannot listen on unix://") && error.contains("another process"), "{error}");
+    assert_eq!(client.get("a").await.unwrap().value, "1");
+    std::fs::remove_file(&secure).unwrap();
+    std::fs::write(&secure, "data").unwrap();
     drop(client);
     server.stop().await;
-    assert!(!Path::new(&plain).exists() && !Path::new(&secure).exists());
+    assert!(!Path::new(&plain).exists());
+    assert_eq!(std::fs::read_to_string(&secure).unwrap(), "data");
+    std::fs::remove_file(&secure).unwrap();
 
     // What is no socket is not removed.
     std::fs::write(&plain, "data").unwrap();
