@@ -14,7 +14,7 @@ api_pids=()
 start_api_server() {
   port=$(free_port)
   if [ -n "${plinth:-}" ]; then start_plinth; else start_kube_apiserver; fi
-  # shellcheck disable=SC2034 # for the scripts that measure them
+  # shellcheck disable=SC2034,SC2154 # for the scripts that measure them; control-plane.sh has pids
   api_pids=("${pids[@]}")
 }
 
