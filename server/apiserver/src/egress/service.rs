@@ -35,6 +35,13 @@ pub struct ServiceError {
     source: CallError,
 }
 
+impl ServiceError {
+    /// Why the last attempt failed.
+    pub(crate) fn cause(&self) -> &CallError {
+        &self.source
+    }
+}
+
 /// A service named on the command line. Cheap to share behind an `Arc`. Its kubeconfig and the files that
 /// this names, tokens and certificates that expire, are looked at once a second at most, when the service is
 /// called. Each lock is held for a look-up or a replacement.
@@ -145,19 +152,20 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub async fn post_with_retries(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        self.retry(document, CallError::is_retryable, |_, _| {}).await
+        self.retry(document, CallError::is_retryable, |_, _| {}).await.map(|(answer, _)| answer)
     }
 
-    /// The same; `observe` gets the outcome of each attempt, and how long it took.
+    /// The same, with how long the last attempt took; `failed` gets each one that has failed, and how long it
+    /// took.
     ///
     /// # Errors
     /// That of the last attempt.
     pub(crate) async fn post_observed(
         &self,
         document: Bytes,
-        observe: impl Fn(&Result<Bytes, CallError>, Duration),
-    ) -> Result<Bytes, ServiceError> {
-        self.retry(document, CallError::is_retryable, observe).await
+        failed: impl Fn(&CallError, Duration),
+    ) -> Result<(Bytes, Duration), ServiceError> {
+        self.retry(document, CallError::is_retryable, failed).await
     }
 
     /// The same with retries after every error.
@@ -165,25 +173,27 @@ impl Service {
     /// # Errors
     /// That of the last attempt.
     pub(crate) async fn post_persistently(&self, document: Bytes) -> Result<Bytes, ServiceError> {
-        self.retry(document, |_| true, |_, _| {}).await
+        self.retry(document, |_| true, |_, _| {}).await.map(|(answer, _)| answer)
     }
 
     async fn retry(
         &self,
         document: Bytes,
         helps: fn(&CallError) -> bool,
-        observe: impl Fn(&Result<Bytes, CallError>, Duration),
-    ) -> Result<Bytes, ServiceError> {
+        failed: impl Fn(&CallError, Duration),
+    ) -> Result<(Bytes, Duration), ServiceError> {
         let mut backoff = self.backoff;
         let mut attempt = 1;
         loop {
             let loaded = self.loaded().await;
             let begun = Instant::now();
-            let outcome = self.call(&loaded, document.clone()).await;
-            observe(&outcome, begun.elapsed());
-            match outcome {
-                Err(error) if attempt < ATTEMPTS && helps(&error) => {}
-                outcome => return outcome.map_err(|source| error(&loaded, source)),
+            let failure = match self.call(&loaded, document.clone()).await {
+                Ok(answer) => return Ok((answer, begun.elapsed())),
+                Err(failure) => failure,
+            };
+            failed(&failure, begun.elapsed());
+            if attempt == ATTEMPTS || !helps(&failure) {
+                return Err(error(&loaded, failure));
             }
             attempt += 1;
             tokio::time::sleep(backoff).await;

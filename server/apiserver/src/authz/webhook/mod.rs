@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use plinth_codec::selector::Requirement;
 
 use super::{Attributes, Decision, Reason, Selectors, Target, Verdict};
@@ -117,25 +116,32 @@ impl WebhookAuthorizer {
     }
 
     async fn call(&self, body: &Bytes, counted: Option<Counted<'_>>) -> Result<AccessReviewStatus, String> {
-        let decode = |answer: &Bytes| review::decode(answer, self.settings.version);
-        let kind = |outcome: &Result<Bytes, CallError>| match outcome {
-            Ok(answer) if decode(answer).is_ok() => AuthorizationCall::Success,
-            Err(CallError::Timeout) => AuthorizationCall::Timeout,
-            Ok(_) | Err(_) => AuthorizationCall::Error,
+        let count = |call, took| {
+            if let Some(Counted { metrics, name }) = counted {
+                metrics.called(name, call, took);
+            }
         };
-        let last = Mutex::new(AuthorizationCall::Error);
-        let answer = self.service.post_observed(body.clone(), |outcome, took| {
-            let Some(Counted { metrics, name }) = counted else { return };
-            let kind = kind(outcome);
-            metrics.called(name, kind, took);
-            *last.lock() = kind;
-        });
-        let answer = answer.await.map_err(|error| error.to_string());
-        let decoded = answer.and_then(|answer| decode(&answer).map_err(|error| error.to_string()));
-        if let (Err(_), Verdict::NoOpinion, Some(counted)) = (&decoded, self.settings.on_error, counted) {
-            counted.metrics.failed_open(counted.name, *last.lock());
-        }
-        decoded
+        let kind = |failure: &CallError| match failure {
+            CallError::Timeout => AuthorizationCall::Timeout,
+            _ => AuthorizationCall::Error,
+        };
+        let failed = |failure: &CallError, took| count(kind(failure), took);
+        let outcome = match self.service.post_observed(body.clone(), failed).await {
+            Ok((answer, took)) => {
+                let decoded = review::decode(&answer, self.settings.version);
+                let call =
+                    if decoded.is_ok() { AuthorizationCall::Success } else { AuthorizationCall::Error };
+                count(call, took);
+                decoded.map_err(|error| (call, error.to_string()))
+            }
+            Err(error) => Err((kind(error.cause()), error.to_string())),
+        };
+        outcome.map_err(|(call, error)| {
+            if let (Verdict::NoOpinion, Some(Counted { metrics, name })) = (self.settings.on_error, counted) {
+                metrics.failed_open(name, call);
+            }
+            error
+        })
     }
 }
 
